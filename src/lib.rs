@@ -1,1 +1,3 @@
-//! duebox.
+//! duebox carries rows from a Postgres outbox table to RabbitMQ, on time and without loss.
+
+pub mod tier;
