@@ -52,20 +52,14 @@ fn carries(mut from: &TcpStream, mut to: &TcpStream) {
 fn silent(mut stream: &TcpStream) {
     stream.set_read_timeout(Some(millis(150))).unwrap();
     let read = stream.read(&mut [0; 16]);
-    assert_eq!(
-        read.map_err(|error| error.kind()),
-        Err(ErrorKind::WouldBlock)
-    );
+    assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
 }
 
 #[track_caller]
 fn is_reset(mut stream: &TcpStream) {
     stream.set_read_timeout(Some(secs(5))).unwrap();
     let read = stream.read(&mut [0; 16]);
-    assert_eq!(
-        read.map_err(|error| error.kind()),
-        Err(ErrorKind::ConnectionReset)
-    );
+    assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::ConnectionReset));
 }
 
 #[track_caller]
@@ -86,9 +80,7 @@ fn pass_forwards_bytes_and_ends_of_stream() {
     assert_eq!((bench.proxy.connections(), bench.proxy.accepted()), (1, 1));
     drop(server);
     is_at_end(&client);
-    eventually("the count falls", secs(5), || {
-        bench.proxy.connections() == 0
-    });
+    eventually("the count falls", secs(5), || bench.proxy.connections() == 0);
 }
 
 #[test]
@@ -217,11 +209,7 @@ fn http_get_reads_status_and_body() {
     let mut request = [0; 64];
     let n = server.read(&mut request).unwrap();
     assert!(request[..n].starts_with(b"GET /readyz HTTP/1.0\r\n"));
-    server
-        .write_all(
-            b"HTTP/1.0 503 Service Unavailable\r\ncontent-type: text/plain\r\n\r\nno broker\n",
-        )
-        .unwrap();
+    server.write_all(b"HTTP/1.0 503 Service Unavailable\r\ncontent-type: text/plain\r\n\r\nno broker\n").unwrap();
     drop(server);
     assert_eq!(client.join().unwrap(), (503, "no broker\n".to_owned()));
 }

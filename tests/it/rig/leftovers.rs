@@ -19,10 +19,7 @@ fn run_of(base: &Path, pid: u32, started: u64, recorded: &[&Child]) -> PathBuf {
 /// A process that would wait for ever, with `dir` in its environment as the rig's children have it.
 fn idle(dir: &Path) -> Child {
     let mut command = Command::new("cat");
-    command
-        .env("RIG_DIR", dir.join(""))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null());
+    command.env("RIG_DIR", dir.join("")).stdin(Stdio::piped()).stdout(Stdio::null());
     command.spawn().unwrap()
 }
 
@@ -47,9 +44,7 @@ fn a_crashed_run_is_swept_up_and_others_are_left_alone() {
 
     assert_eq!(run::sweep(&base), std::slice::from_ref(&dead));
 
-    eventually("the left over process ends", secs(5), || {
-        gone(&mut left_over)
-    });
+    eventually("the left over process ends", secs(5), || gone(&mut left_over));
     assert!(!dead.exists() && living.exists() && unrelated.exists());
     for child in [&mut stranger, &mut ours] {
         assert!(!gone(child), "a process of somebody else was ended");
@@ -64,13 +59,14 @@ fn the_watchdog_acts_when_the_test_process_is_gone() {
     let dir = base.join("duebox-it-1-1");
     let mut child = idle(&dir);
     run_of(&base, 1, 1, &[&child]);
-    let alive = run::watchdog(&dir);
+    let mut watchdog = run::watchdog(&dir);
     assert!(!gone(&mut child));
 
-    drop(alive);
+    drop(watchdog.stdin.take());
 
     eventually("the process ends", secs(10), || gone(&mut child));
-    eventually("the directory goes", secs(10), || !dir.exists());
+    assert!(watchdog.wait().unwrap().success());
+    assert!(!dir.exists());
 }
 
 #[test]

@@ -2,9 +2,8 @@
 
 use futures_util::StreamExt as _;
 use lapin::options::{
-    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions,
-    BasicQosOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
-    QueueDeclareOptions, QueueDeleteOptions,
+    BasicAckOptions, BasicConsumeOptions, BasicGetOptions, BasicNackOptions, BasicPublishOptions, BasicQosOptions,
+    ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
@@ -51,14 +50,10 @@ impl Delivery {
 
 impl From<lapin::message::Delivery> for Delivery {
     fn from(from: lapin::message::Delivery) -> Self {
-        let text = |value: &Option<lapin::types::ShortString>| {
-            value.as_ref().map_or_else(String::new, ToString::to_string)
-        };
+        let text =
+            |value: &Option<lapin::types::ShortString>| value.as_ref().map_or_else(String::new, ToString::to_string);
         let headers = from.properties.headers().clone().unwrap_or_default();
-        let headers = headers
-            .inner()
-            .iter()
-            .map(|(name, value)| (name.to_string(), plain(value)));
+        let headers = headers.inner().iter().map(|(name, value)| (name.to_string(), plain(value)));
         Self {
             message_id: text(from.properties.message_id()),
             kind: text(from.properties.kind()),
@@ -78,36 +73,21 @@ impl From<lapin::message::Delivery> for Delivery {
 impl Inspector {
     /// Connects.
     pub(crate) async fn connect(url: &str) -> Self {
-        let connection = Connection::connect(url, ConnectionProperties::default())
-            .await
-            .unwrap();
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
         Self { connection }
     }
 
     /// Declares a durable queue.
     pub(crate) async fn declare_queue(&self, name: &str, arguments: FieldTable) {
-        let durable = QueueDeclareOptions {
-            durable: true,
-            ..Default::default()
-        };
-        self.channel()
-            .await
-            .queue_declare(name.into(), durable, arguments)
-            .await
-            .unwrap();
+        let durable = QueueDeclareOptions { durable: true, ..Default::default() };
+        self.channel().await.queue_declare(name.into(), durable, arguments).await.unwrap();
     }
 
     /// Declares a durable exchange.
     pub(crate) async fn declare_exchange(&self, name: &str, kind: ExchangeKind) {
-        let durable = ExchangeDeclareOptions {
-            durable: true,
-            ..Default::default()
-        };
+        let durable = ExchangeDeclareOptions { durable: true, ..Default::default() };
         let channel = self.channel().await;
-        channel
-            .exchange_declare(name.into(), kind, durable, FieldTable::default())
-            .await
-            .unwrap();
+        channel.exchange_declare(name.into(), kind, durable, FieldTable::default()).await.unwrap();
     }
 
     /// Binds a queue.
@@ -115,64 +95,30 @@ impl Inspector {
         let channel = self.channel().await;
         let options = QueueBindOptions::default();
         channel
-            .queue_bind(
-                queue.into(),
-                exchange.into(),
-                routing_key.into(),
-                options,
-                FieldTable::default(),
-            )
+            .queue_bind(queue.into(), exchange.into(), routing_key.into(), options, FieldTable::default())
             .await
             .unwrap();
     }
 
     /// How many messages are ready; none when there is no such queue.
     pub(crate) async fn depth(&self, queue: &str) -> Option<u32> {
-        let passive = QueueDeclareOptions {
-            passive: true,
-            ..Default::default()
-        };
-        let declared = self
-            .channel()
-            .await
-            .queue_declare(queue.into(), passive, FieldTable::default())
-            .await;
+        let passive = QueueDeclareOptions { passive: true, ..Default::default() };
+        let declared = self.channel().await.queue_declare(queue.into(), passive, FieldTable::default()).await;
         declared.ok().map(|queue| queue.message_count())
     }
 
     /// Deletes a queue and what is in it.
     pub(crate) async fn delete_queue(&self, queue: &str) {
-        self.channel()
-            .await
-            .queue_delete(queue.into(), QueueDeleteOptions::default())
-            .await
-            .unwrap();
+        self.channel().await.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
     }
 
     /// Publishes and waits for the ack; a message that no queue takes is no mistake here.
-    pub(crate) async fn publish(
-        &self,
-        exchange: &str,
-        routing_key: &str,
-        body: &[u8],
-        properties: BasicProperties,
-    ) {
+    pub(crate) async fn publish(&self, exchange: &str, routing_key: &str, body: &[u8], properties: BasicProperties) {
         let channel = self.channel().await;
-        channel
-            .confirm_select(ConfirmSelectOptions::default())
-            .await
-            .unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
         let options = BasicPublishOptions::default();
-        let confirm = channel
-            .basic_publish(
-                exchange.into(),
-                routing_key.into(),
-                options,
-                body,
-                properties,
-            )
-            .await
-            .unwrap();
+        let confirm =
+            channel.basic_publish(exchange.into(), routing_key.into(), options, body, properties).await.unwrap();
         assert!(confirm.await.unwrap().is_ack(), "the broker refused");
     }
 
@@ -180,11 +126,7 @@ impl Inspector {
     pub(crate) async fn drain(&self, queue: &str) -> Vec<Delivery> {
         let channel = self.channel().await;
         let mut all = Vec::new();
-        while let Some(got) = channel
-            .basic_get(queue.into(), BasicGetOptions { no_ack: true })
-            .await
-            .unwrap()
-        {
+        while let Some(got) = channel.basic_get(queue.into(), BasicGetOptions { no_ack: true }).await.unwrap() {
             all.push(got.delivery.into());
         }
         all
@@ -217,68 +159,38 @@ impl Consumer {
     async fn open(url: &str, queue: &str, no_ack: bool) -> Self {
         let inspector = Inspector::connect(url).await;
         let channel = inspector.channel().await;
-        channel
-            .basic_qos(1, BasicQosOptions::default())
-            .await
-            .unwrap();
-        let options = BasicConsumeOptions {
-            no_ack,
-            ..Default::default()
-        };
-        let stream = channel
-            .basic_consume(queue.into(), "".into(), options, FieldTable::default())
-            .await
-            .unwrap();
-        Self {
-            channel,
-            stream,
-            _inspector: inspector,
-        }
+        channel.basic_qos(1, BasicQosOptions::default()).await.unwrap();
+        let options = BasicConsumeOptions { no_ack, ..Default::default() };
+        let stream = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await.unwrap();
+        Self { channel, stream, _inspector: inspector }
     }
 
     /// The next delivery, or none `within` this time.
     pub(crate) async fn next(&mut self, within: Duration) -> Option<Delivery> {
-        let next = tokio::time::timeout(within, self.stream.next())
-            .await
-            .ok()?;
+        let next = tokio::time::timeout(within, self.stream.next()).await.ok()?;
         Some(next.expect("the consumer is not cancelled").unwrap().into())
     }
 
     /// Acks a delivery of a manual consumer.
     pub(crate) async fn ack(&self, delivery: &Delivery) {
-        self.channel
-            .basic_ack(delivery.tag, BasicAckOptions::default())
-            .await
-            .unwrap();
+        self.channel.basic_ack(delivery.tag, BasicAckOptions::default()).await.unwrap();
     }
 
     /// Gives a delivery of a manual consumer back.
     pub(crate) async fn requeue(&self, delivery: &Delivery) {
-        let options = BasicNackOptions {
-            requeue: true,
-            multiple: false,
-        };
-        self.channel
-            .basic_nack(delivery.tag, options)
-            .await
-            .unwrap();
+        let options = BasicNackOptions { requeue: true, multiple: false };
+        self.channel.basic_nack(delivery.tag, options).await.unwrap();
     }
 }
 
 /// Arguments of a quorum queue.
 pub(crate) fn quorum() -> FieldTable {
     let mut arguments = FieldTable::default();
-    arguments.insert(
-        "x-queue-type".into(),
-        AMQPValue::LongString("quorum".into()),
-    );
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
     arguments
 }
 
-#[expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the rest only has to be readable"
-)]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the rest only has to be readable")]
 fn plain(value: &AMQPValue) -> String {
     match value {
         AMQPValue::LongString(text) => text.to_string(),

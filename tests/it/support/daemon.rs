@@ -36,32 +36,15 @@ impl Daemon {
         let config = folder.join("relay.toml");
         fs::write(&config, toml).unwrap();
         let mut command = command(&folder);
-        command
-            .arg("run")
-            .arg("--config")
-            .arg(&config)
-            .envs(env.iter().copied());
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.arg("run").arg("--config").arg(&config).envs(env.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command, "KILL");
         let log = Arc::default();
         capture(process.child().stdout.take(), &log);
         capture(process.child().stderr.take(), &log);
         let admin_port = admin_port(toml);
-        eprintln!(
-            "{}: daemon {} with {}",
-            rig.name(),
-            process.pid(),
-            config.display()
-        );
-        Self {
-            process,
-            admin_port,
-            config,
-            log,
-        }
+        eprintln!("{}: daemon {} with {}", rig.name(), process.pid(), config.display());
+        Self { process, admin_port, config, log }
     }
 
     /// Its relay.toml, for a test that changes it and sends SIGHUP.
@@ -76,10 +59,7 @@ impl Daemon {
 
     /// Everything it wrote so far.
     pub(crate) fn log(&self) -> String {
-        self.log
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits for a line with `text` in it and returns the first.
@@ -87,11 +67,7 @@ impl Daemon {
     pub(crate) fn wait_log(&self, text: &str, within: Duration) -> String {
         let mut found = None;
         self.watch(&format!("a log line with {text:?}"), within, || {
-            found = self
-                .log()
-                .lines()
-                .find(|line| line.contains(text))
-                .map(str::to_owned);
+            found = self.log().lines().find(|line| line.contains(text)).map(str::to_owned);
             found.is_some()
         });
         found.unwrap()
@@ -106,9 +82,7 @@ impl Daemon {
     /// Waits until `/readyz` answers something other than 200.
     #[track_caller]
     pub(crate) fn wait_unready(&self, within: Duration) {
-        self.watch("not ready", within, || {
-            self.status("/readyz").is_some_and(|code| code != 200)
-        });
+        self.watch("not ready", within, || self.status("/readyz").is_some_and(|code| code != 200));
     }
 
     /// GET on the admin port: status and body; none while it does not answer.
@@ -153,18 +127,14 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn wait_exit(&mut self, within: Duration) -> i32 {
         let status = self.process.wait_exit(within);
-        let status =
-            status.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.log()));
+        let status = status.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.log()));
         code(status)
     }
 
     /// The most memory it ever had resident.
     pub(crate) fn vm_hwm_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))
-            .unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -178,11 +148,7 @@ impl Daemon {
         let deadline = std::time::Instant::now() + within;
         while !holds() {
             let late = std::time::Instant::now() >= deadline;
-            assert!(
-                !late,
-                "not within {within:?}: {what}; the daemon's log:\n{}",
-                self.log()
-            );
+            assert!(!late, "not within {within:?}: {what}; the daemon's log:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(10));
         }
     }
@@ -195,17 +161,9 @@ pub(crate) fn run_cli(args: &[&str]) -> (i32, String, String) {
 
 /// The same with environment variables. A relay.toml is looked for in an empty folder unless `--config` is given.
 pub(crate) fn run_cli_with(args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
-    let output = command(&run().folder("cli"))
-        .args(args)
-        .envs(env.iter().copied())
-        .output()
-        .unwrap();
+    let output = command(&run().folder("cli")).args(args).envs(env.iter().copied()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (
-        code(output.status),
-        text(&output.stdout),
-        text(&output.stderr),
-    )
+    (code(output.status), text(&output.stdout), text(&output.stderr))
 }
 
 impl Rig {
@@ -223,9 +181,7 @@ impl Rig {
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(BINARY);
     command.current_dir(folder).env("NO_COLOR", "1");
-    for (name, _) in
-        std::env::vars().filter(|(name, _)| name.starts_with("DUEBOX_") || name.starts_with("PG"))
-    {
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DUEBOX_") || name.starts_with("PG")) {
         command.env_remove(name);
     }
     command
@@ -233,10 +189,7 @@ fn command(folder: &Path) -> Command {
 
 fn code(status: std::process::ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
-    status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal))
-        .unwrap()
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
 }
 
 /// Collects lines into `log` until the stream ends.
@@ -255,14 +208,6 @@ fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>)
 /// The port of `[admin] listen`.
 fn admin_port(toml: &str) -> u16 {
     let mut lines = toml.lines().skip_while(|line| line.trim() != "[admin]");
-    let listen = lines
-        .find_map(|line| line.trim().strip_prefix("listen"))
-        .expect("[admin] listen");
-    listen
-        .rsplit_once(':')
-        .unwrap()
-        .1
-        .trim_end_matches('"')
-        .parse()
-        .unwrap()
+    let listen = lines.find_map(|line| line.trim().strip_prefix("listen")).expect("[admin] listen");
+    listen.rsplit_once(':').unwrap().1.trim_end_matches('"').parse().unwrap()
 }

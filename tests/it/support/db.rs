@@ -50,10 +50,7 @@ impl Row {
 
     /// The same with a key.
     pub(crate) fn key(self, key: &str) -> Self {
-        Self {
-            key: Some(key.to_owned()),
-            ..self
-        }
+        Self { key: Some(key.to_owned()), ..self }
     }
 }
 
@@ -87,16 +84,7 @@ impl Db {
             (tier, key, type, routing_key, payload, headers, due_at, created_at) \
             values ($1, $2, $3, $4, $5, $6, now() + $7::float8 * interval '1 s', now() - $8::float8 * interval '1 s') \
             returning id, message_id";
-        let Row {
-            tier,
-            key,
-            kind,
-            routing_key,
-            payload,
-            headers,
-            due_in,
-            age,
-        } = row;
+        let Row { tier, key, kind, routing_key, payload, headers, due_in, age } = row;
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 8] =
             [tier, key, kind, routing_key, payload, headers, due_in, age];
         let row = self.client.query_one(INSERT, &values).await.unwrap();

@@ -16,14 +16,9 @@ pub(crate) fn port() -> u16 {
         let port = free_port();
         let mut command = process::command_as(ACCOUNT, Path::new("/usr/bin/epmd"));
         command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let process = Process::spawn(&mut command, "TERM");
-        eventually("epmd listens", secs(10), || {
-            TcpStream::connect(("127.0.0.1", port)).is_ok()
-        });
+        eventually("epmd listens", secs(10), || TcpStream::connect(("127.0.0.1", port)).is_ok());
         (process, port)
     });
     *port

@@ -14,10 +14,6 @@ pub(crate) fn get(port: u16, path: &str) -> Result<(u16, String)> {
     stream.read_to_string(&mut answer)?;
     let odd = || Error::new(ErrorKind::InvalidData, answer.clone());
     let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(odd)?;
-    let status = head
-        .split(' ')
-        .nth(1)
-        .and_then(|code| code.parse().ok())
-        .ok_or_else(odd)?;
+    let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).ok_or_else(odd)?;
     Ok((status, body.to_owned()))
 }

@@ -45,30 +45,12 @@ impl Postgres {
         let output = process::command_as(ACCOUNT, &initdb)
             .arg("-D")
             .arg(dir.join("data"))
-            .args([
-                "-A",
-                "trust",
-                "-U",
-                "postgres",
-                "-E",
-                "UTF8",
-                "--locale=C.UTF-8",
-                "--no-sync",
-            ])
+            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"])
             .output()
             .unwrap();
-        assert!(
-            output.status.success(),
-            "initdb: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
         fs::write(dir.join("data/pg_hba.conf"), HBA).unwrap();
-        let server = Self {
-            dir,
-            port: free_port(),
-            shared,
-            process: Mutex::new(None),
-        };
+        let server = Self { dir, port: free_port(), shared, process: Mutex::new(None) };
         server.launch();
         server.sql("postgres", "create role with_password");
         server
@@ -127,15 +109,9 @@ impl Postgres {
             process::send(*child, Signal::SIGKILL);
         }
         // A server that finds children of its predecessor refuses to start.
-        eventually(
-            "children of the postmaster end",
-            Duration::from_secs(10),
-            || {
-                children
-                    .iter()
-                    .all(|pid| super::run::started(*pid).is_none())
-            },
-        );
+        eventually("children of the postmaster end", Duration::from_secs(10), || {
+            children.iter().all(|pid| super::run::started(*pid).is_none())
+        });
     }
 
     /// `stop` and `start`.
@@ -153,20 +129,13 @@ impl Postgres {
     fn launch(&self) {
         let mut slot = self.slot();
         assert!(slot.is_none(), "PostgreSQL is running already");
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("server.log"))
-            .unwrap();
+        let log = File::options().create(true).append(true).open(self.dir.join("server.log")).unwrap();
         let mut command = process::command_as(ACCOUNT, &bin_dir().join("postgres"));
         command.arg("-D").arg(self.dir.join("data"));
         for setting in self.settings() {
             command.args(["-c", &setting]);
         }
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let mut process = Process::spawn(&mut command, "QUIT");
         let url = self.url("postgres", "postgres");
         eventually("PostgreSQL answers", Duration::from_secs(60), || {
@@ -195,10 +164,7 @@ impl Postgres {
 
     #[track_caller]
     fn refuse_shared(&self) {
-        assert!(
-            !self.shared,
-            "this PostgreSQL serves every test: use Rig::private"
-        );
+        assert!(!self.shared, "this PostgreSQL serves every test: use Rig::private");
     }
 }
 
@@ -220,10 +186,7 @@ fn bin_dir() -> PathBuf {
         .map(|version| version.path().join("bin"))
         .filter(|bin| bin.join("postgres").exists() && bin.join("initdb").exists());
     let newest = found.max_by_key(|bin| {
-        let version = bin
-            .parent()
-            .and_then(Path::file_name)
-            .and_then(|name| name.to_str()?.parse::<u32>().ok());
+        let version = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse::<u32>().ok());
         (version == Some(15), version)
     });
     newest.unwrap_or_else(|| panic!("PostgreSQL is missing: {INSTALL}"))

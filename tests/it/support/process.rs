@@ -17,9 +17,7 @@ impl Process {
     /// Starts `command`; `signal` is what the watchdog would end it with.
     pub(crate) fn spawn(command: &mut Command, signal: &str) -> Self {
         command.env("RIG_DIR", run().dir().join(""));
-        let child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
         run().record(child.id(), signal);
         Self { child }
     }
@@ -98,13 +96,7 @@ pub(crate) fn command_as(account: &str, program: &Path) -> Command {
     } else {
         Command::new(program)
     };
-    command.env_clear().envs([
-        (
-            "PATH",
-            "/usr/lib/rabbitmq/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        ),
-        ("LANG", "C.UTF-8"),
-    ]);
+    command.env_clear().envs([("PATH", "/usr/lib/rabbitmq/bin:/usr/sbin:/usr/bin:/sbin:/bin"), ("LANG", "C.UTF-8")]);
     command.current_dir(run().dir());
     command
 }
@@ -114,12 +106,9 @@ pub(crate) fn give_to(account: &str, path: &Path) {
     if !geteuid().is_root() {
         return;
     }
-    let user = User::from_name(account)
-        .unwrap()
-        .unwrap_or_else(|| panic!("no user {account}: {INSTALL}"));
+    let user = User::from_name(account).unwrap().unwrap_or_else(|| panic!("no user {account}: {INSTALL}"));
     nix::unistd::chown(path, Some(user.uid), Some(user.gid)).unwrap();
 }
 
 /// What a run without its servers is told.
-pub(crate) const INSTALL: &str =
-    "install the servers with `apt-get install -y postgresql rabbitmq-server`";
+pub(crate) const INSTALL: &str = "install the servers with `apt-get install -y postgresql rabbitmq-server`";

@@ -66,11 +66,7 @@ impl Proxy {
         });
         let inside = Arc::clone(&shared);
         let thread = std::thread::spawn(move || serve(listener, &inside));
-        Self {
-            port,
-            shared,
-            thread: Some(thread),
-        }
+        Self { port, shared, thread: Some(thread) }
     }
 
     /// Where clients connect to.
@@ -120,21 +116,13 @@ impl Shared {
 
     /// Resolves when the mode satisfies `wanted`, at once if it does.
     async fn until(&self, wanted: impl Fn(Mode) -> bool) {
-        let changed = self
-            .mode
-            .subscribe()
-            .wait_for(|mode| wanted(*mode))
-            .await
-            .is_ok();
+        let changed = self.mode.subscribe().wait_for(|mode| wanted(*mode)).await.is_ok();
         assert!(changed, "the sender lives in self");
     }
 }
 
 fn serve(listener: std::net::TcpListener, shared: &Arc<Shared>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let listener = TcpListener::from_std(listener).unwrap();
         let mut stopped = shared.stopped.subscribe();
@@ -203,23 +191,13 @@ struct Chunk {
 }
 
 /// Carries one direction to its end. Reading and writing are apart, so that a delay is a delay and not a throttle.
-async fn pump(
-    from: ReadHalf<'_>,
-    to: WriteHalf<'_>,
-    way: Way,
-    shared: &Shared,
-) -> Result<(), Broken> {
+async fn pump(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, shared: &Shared) -> Result<(), Broken> {
     let (sender, receiver) = mpsc::channel(256);
     let ((), ()) = tokio::try_join!(read(from, sender, way, shared), write(to, receiver))?;
     Ok(())
 }
 
-async fn read(
-    mut from: ReadHalf<'_>,
-    to: mpsc::Sender<Chunk>,
-    way: Way,
-    shared: &Shared,
-) -> Result<(), Broken> {
+async fn read(mut from: ReadHalf<'_>, to: mpsc::Sender<Chunk>, way: Way, shared: &Shared) -> Result<(), Broken> {
     loop {
         let mut bytes = vec![0; 16 * 1024];
         let read = from.read(&mut bytes).await;
@@ -258,9 +236,7 @@ impl Mode {
             Self::BlackHole => true,
             Self::DropServerToClient => way == Way::ToClient,
             Self::DropClientToServer => way == Way::ToServer,
-            Self::Pass | Self::FreezeAccept | Self::Reset | Self::Delay(_) | Self::CutAfter(_) => {
-                false
-            }
+            Self::Pass | Self::FreezeAccept | Self::Reset | Self::Delay(_) | Self::CutAfter(_) => false,
         }
     }
 }

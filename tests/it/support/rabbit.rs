@@ -22,8 +22,7 @@ const COOKIE: &str = "duebox-it";
 pub(crate) const PASSWORD: &str = "rig-secret";
 
 /// Quiet schedulers (idle ones spin by default, which costs other tests their CPU), distribution on loopback only.
-const ERL_ARGS: &str =
-    "+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}";
+const ERL_ARGS: &str = "+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}";
 
 /// One RabbitMQ node.
 pub(crate) struct Rabbit {
@@ -51,14 +50,8 @@ impl Rabbit {
         assert!(Path::new(SERVER).exists(), "RabbitMQ is missing: {INSTALL}");
         let epmd_port = epmd::port();
         let dir = run().folder("rabbitmq");
-        let broker = Self {
-            port: free_port(),
-            dist_port: free_port(),
-            epmd_port,
-            shared,
-            process: Mutex::new(None),
-            dir,
-        };
+        let broker =
+            Self { port: free_port(), dist_port: free_port(), epmd_port, shared, process: Mutex::new(None), dir };
         broker.write_files();
         broker.launch();
         broker
@@ -111,32 +104,18 @@ impl Rabbit {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(format!("{expressions}.\n").as_bytes())
-            .unwrap();
+        child.stdin.take().unwrap().write_all(format!("{expressions}.\n").as_bytes()).unwrap();
         let output = child.wait_with_output().unwrap();
         let answer = String::from_utf8_lossy(&output.stdout).into_owned();
         let good = output.status.success() && answer.starts_with("{ok, ");
-        assert!(
-            good,
-            "{expressions}: {answer}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(good, "{expressions}: {answer}{}", String::from_utf8_lossy(&output.stderr));
         answer[5..answer.len() - 1].to_owned()
     }
 
     /// Runs rabbitmqctl against this node and returns its output.
     #[track_caller]
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
-        let output = self
-            .command(Path::new(CTL))
-            .arg("-q")
-            .args(args)
-            .output()
-            .unwrap();
+        let output = self.command(Path::new(CTL)).arg("-q").args(args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "rabbitmqctl {args:?}: {stderr}");
         String::from_utf8_lossy(&output.stdout).into_owned()
@@ -192,16 +171,9 @@ impl Rabbit {
     fn launch(&self) {
         let mut slot = self.slot();
         assert!(slot.is_none(), "RabbitMQ is running already");
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.dir.join("server.log"))
-            .unwrap();
+        let log = File::options().create(true).append(true).open(self.dir.join("server.log")).unwrap();
         let mut command = self.command(Path::new(SERVER));
-        command
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log);
+        command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         // KILL: nobody reads the data again, and an orderly shutdown takes seconds.
         let mut process = Process::spawn(&mut command, "KILL");
         eventually("RabbitMQ answers", Duration::from_secs(120), || {
@@ -275,10 +247,7 @@ impl Rabbit {
 
     #[track_caller]
     fn refuse_shared(&self) {
-        assert!(
-            !self.shared,
-            "this RabbitMQ serves every test: use Rig::private"
-        );
+        assert!(!self.shared, "this RabbitMQ serves every test: use Rig::private");
     }
 }
 

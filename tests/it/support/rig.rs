@@ -41,10 +41,7 @@ impl Rig {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("t_{n}_{name}");
-        assert!(
-            name.len() < 50,
-            "{name}: too long for the names of roles made from it"
-        );
+        assert!(name.len() < 50, "{name}: too long for the names of roles made from it");
         // Side by side: the broker takes seconds to start, and the database can use them.
         let (postgres, rabbit) = std::thread::scope(|scope| {
             let postgres = scope.spawn(|| held(own_postgres, Postgres::own, Postgres::shared));
@@ -53,18 +50,10 @@ impl Rig {
         });
         postgres.sql("postgres", &format!("create role {name} login"));
         // template0 and its small log: two tests never wait for each other's copy.
-        postgres.sql(
-            "postgres",
-            &format!("create database {name} owner {name} template template0"),
-        );
+        postgres.sql("postgres", &format!("create database {name} owner {name} template template0"));
         rabbit.add_vhost(&name);
         let folder = run().folder(&name);
-        Self {
-            name,
-            folder,
-            postgres,
-            rabbit,
-        }
+        Self { name, folder, postgres, rabbit }
     }
 
     /// The name of the database, its owner, the vhost and its user.
@@ -105,16 +94,14 @@ impl Rig {
     /// Makes a login role without rights and returns its full name: roles belong to the whole server.
     pub(crate) fn create_role(&self, suffix: &str) -> String {
         let role = format!("{}_{suffix}", self.name);
-        self.postgres
-            .sql("postgres", &format!("create role {role} login"));
+        self.postgres.sql("postgres", &format!("create role {role} login"));
         role
     }
 
     /// Makes a login role that the server asks for its password.
     pub(crate) fn create_role_with_password(&self, suffix: &str, password: &str) -> String {
         let role = self.create_role(suffix);
-        let grant =
-            format!("alter role {role} password '{password}'; grant with_password to {role}");
+        let grant = format!("alter role {role} password '{password}'; grant with_password to {role}");
         self.postgres.sql("postgres", &grant);
         role
     }
@@ -169,15 +156,7 @@ pub(crate) struct Base {
 impl Base {
     /// The text.
     pub(crate) fn render(&self) -> String {
-        let Self {
-            name,
-            role,
-            postgres_port,
-            rabbit_port,
-            admin_port,
-            postgres,
-            rabbitmq,
-        } = self;
+        let Self { name, role, postgres_port, rabbit_port, admin_port, postgres, rabbitmq } = self;
         let password = super::rabbit::PASSWORD;
         format!(
             "[postgres]\nurl = \"postgres://{role}@127.0.0.1:{postgres_port}/{name}\"\n{postgres}\n\
@@ -205,16 +184,10 @@ impl<T> Deref for Held<T> {
 }
 
 fn held<T>(own: bool, make: fn() -> T, shared: fn() -> &'static T) -> Held<T> {
-    if own {
-        Held::Own(Box::new(make()))
-    } else {
-        Held::Shared(shared())
-    }
+    if own { Held::Own(Box::new(make())) } else { Held::Shared(shared()) }
 }
 
 /// Joins a thread and lets its panic go on in this one, with its own words.
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -16,8 +16,8 @@ const PREFIX: &str = "duebox-it-";
 /// The run of this test process.
 pub(crate) struct Run {
     dir: PathBuf,
-    /// Never read: the watchdog acts when the kernel closes it.
-    _alive: ChildStdin,
+    /// Never read: it acts when the kernel closes its stdin.
+    _watchdog: Child,
 }
 
 /// The run of this test process, begun at the first call.
@@ -35,10 +35,7 @@ impl Run {
         let started = started(pid).expect("/proc/self/stat tells when this process started");
         let dir = std::env::temp_dir().join(format!("{PREFIX}{pid}-{started}"));
         fs::create_dir_all(dir.join("pids")).unwrap();
-        Self {
-            _alive: watchdog(&dir),
-            dir,
-        }
+        Self { _watchdog: watchdog(&dir), dir }
     }
 
     /// The directory of the run.
@@ -72,15 +69,12 @@ impl Run {
     }
 }
 
-/// Starts the watchdog of `dir`, which acts when the returned pipe is closed.
-pub(crate) fn watchdog(dir: &Path) -> ChildStdin {
+/// Starts the watchdog of `dir`, which acts when its stdin is closed.
+pub(crate) fn watchdog(dir: &Path) -> Child {
+    let mut command = reaper(dir);
     // In a group of its own, so that Ctrl-C ends the tests and leaves it to tidy up.
-    let mut child = reaper(dir)
-        .stdin(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap()
+    command.stdin(Stdio::piped()).process_group(0);
+    command.spawn().unwrap()
 }
 
 /// Ends the processes of crashed runs under `base` and removes their directories; returns these.
@@ -100,10 +94,7 @@ fn is_leftover(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return false;
     };
-    let Some((pid, start)) = name
-        .strip_prefix(PREFIX)
-        .and_then(|rest| rest.split_once('-'))
-    else {
+    let Some((pid, start)) = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')) else {
         return false;
     };
     match (pid.parse(), start.parse::<u64>()) {

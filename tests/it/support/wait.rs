@@ -32,10 +32,7 @@ pub(crate) fn eventually(what: &str, within: Duration, mut holds: impl FnMut() -
 /// wait_until(secs(5), async || db.count("sent_at is not null").await == 3).await;
 /// ```
 #[track_caller]
-pub(crate) fn wait_until(
-    within: Duration,
-    mut holds: impl AsyncFnMut() -> bool,
-) -> impl Future<Output = ()> {
+pub(crate) fn wait_until(within: Duration, mut holds: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
     let caller = Location::caller();
     async move {
         let deadline = Instant::now() + within;
