@@ -2,5 +2,6 @@
 
 pub mod backoff;
 pub mod message;
+pub mod outbox;
 pub mod tier;
 pub mod verdict;
