@@ -57,7 +57,8 @@ create table outbox (
     constraint outbox_key_up_to_1024_bytes check (octet_length(key) <= 1024)
 ) with (
     -- Full pages: every update of a row moves available_at or leaves the pending index, so none can
-    -- be a heap-only one, and room kept free in a page would buy nothing.
+    -- be a heap-only one, and room kept free in a page buys nothing (measured at 70: same speed,
+    -- 10 % larger, none of 200,000 updates heap-only).
     fillfactor = 100,
     -- Each row dies once on its way (pending -> sent), so this table makes dead entries as fast as
     -- it makes rows, and the claim walks over them: clean at 1 %, not at the default 20 %.

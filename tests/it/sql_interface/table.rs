@@ -31,7 +31,8 @@ fn insert(columns: &str, values: &str) -> String {
     let named = |column: &str| columns.split(", ").any(|c| c == column);
     let (mut more, mut and) = (String::new(), String::new());
     for (column, value) in [("tier", "'now'"), ("payload", "'{}'")] {
-        if !named(column) && !(column == "payload" && named("body")) {
+        let body_instead = column == "payload" && named("body");
+        if !named(column) && !body_instead {
             more.push_str(&format!(", {column}"));
             and.push_str(&format!(", {value}"));
         }
