@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::VERSION;
 
-/// Why [`apply`](super::apply), [`script`](super::script) or [`version`](super::version) failed.
+/// Why [`apply`](super::apply), [`script`](super::script()) or [`version`](super::version) failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigrateError {
