@@ -3,5 +3,6 @@
 pub mod backoff;
 pub mod config;
 pub mod message;
+pub mod outbox;
 pub mod tier;
 pub mod verdict;

@@ -10,4 +10,5 @@
 //! One binary; the module list is the list of promises.
 
 mod rig;
+mod sql_interface;
 mod support;
