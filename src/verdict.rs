@@ -143,9 +143,9 @@ fn verdict(attempt: &Attempt<'_>, troubles: &BTreeMap<Hop, String>) -> Verdict {
 /// The judgement of a batch with an unknown outcome, if it has one.
 fn unknown(attempts: &[Attempt<'_>]) -> Option<Judgement> {
     let in_flight = attempts.iter().filter(|a| !matches!(a.outcome, Outcome::Invalid(_))).count();
-    let closed = attempts.iter().find_map(|a| {
-        if let Outcome::ChannelClosed { code, text } = &a.outcome { Some((*code, text)) } else { None }
-    });
+    let closed = attempts
+        .iter()
+        .find_map(|a| if let Outcome::ChannelClosed { code, text } = &a.outcome { Some((*code, text)) } else { None });
     if let Some((code, text)) = closed {
         let cause = match code {
             403..=405 => Cause::Hop,
