@@ -1,4 +1,6 @@
 //! What the daemon shows of itself.
 
 pub mod health;
+pub mod http;
 pub mod metrics;
+pub mod status;

@@ -1,13 +1,22 @@
-//! duebox carries rows from a Postgres outbox table to RabbitMQ, on time and without loss.
+#![doc = include_str!("../README.md")]
 
-pub mod admin;
-pub mod backoff;
-pub mod broker;
-pub mod config;
-pub mod message;
-pub mod outbox;
+pub mod app;
+pub mod cli;
+
 pub mod relay;
-pub mod stop;
+
+pub mod outbox;
+
+pub mod broker;
+
+pub mod backoff;
+pub mod message;
 pub mod tier;
 pub mod verdict;
+
+pub mod admin;
+pub mod config;
+pub mod log;
+pub mod stop;
+pub mod systemd;
 pub mod wake;

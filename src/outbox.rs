@@ -8,7 +8,9 @@
 
 pub mod claim;
 pub mod connect;
+pub mod count;
 pub mod error;
+pub mod inspect;
 pub mod listen;
 pub mod look;
 pub mod migrate;

@@ -1,6 +1,7 @@
 //! Connections: one pool for the relay's work, and connections alone for LISTEN and one-shot commands.
 
 use super::error::{Error, describe};
+use super::migrate::quote_ident;
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use secrecy::{ExposeSecret, SecretString};
 use std::future::Future;
@@ -55,17 +56,11 @@ impl Settings {
 
     fn session(&self) -> String {
         format!(
-            "set search_path = {}; set statement_timeout = {}; set default_transaction_isolation = 'read committed'",
+            "set search_path = {}, pg_temp; set statement_timeout = {}; set default_transaction_isolation = 'read committed'",
             quote_ident(&self.schema),
             self.statement_timeout.as_millis()
         )
     }
-}
-
-/// An SQL identifier, quoted.
-#[must_use]
-pub fn quote_ident(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A pool of at most `size` connections, made when they are needed.
@@ -195,4 +190,24 @@ impl Drop for Transaction {
             drop(Object::take(client));
         }
     }
+}
+
+/// Runs `work` on a connection of its own, made for it and closed after it.
+///
+/// # Errors
+/// Postgres cannot be reached, or whatever `work` says.
+pub async fn with_alone<T, E: From<Error>>(
+    settings: &Settings,
+    name: &str,
+    work: impl AsyncFnOnce(&mut Client) -> Result<T, E>,
+) -> Result<T, E> {
+    let (mut client, connection) = alone(settings, name).await?;
+    let work = async {
+        let done = work(&mut client).await;
+        drop(client);
+        done
+    };
+    // The connection ends when its client has been dropped, or with the server's own word, which `work` sees as well.
+    let (done, _closed) = tokio::join!(work, connection);
+    done
 }

@@ -3,8 +3,9 @@
 //! Notifications are drained at all times: a listener that lags pins the server's notification queue. Each reconnect
 //! rings once, because what was committed meanwhile was announced to nobody.
 
-use super::connect::{Settings, alone, prepare_session, quote_ident, within};
+use super::connect::{Settings, alone, prepare_session, within};
 use super::error::{Error, describe};
+use super::migrate::{channel, quote_ident};
 use crate::admin::health::{Health, Part};
 use crate::backoff::Backoff;
 use crate::stop::Stop;
@@ -18,12 +19,6 @@ const TOUCH: Duration = Duration::from_secs(10);
 
 /// How long to wait between two connects.
 const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
-
-/// The channel that the trigger of `schema` rings on.
-#[must_use]
-pub fn channel(schema: &str) -> String {
-    format!("{schema}.outbox")
-}
 
 /// Listens until the stop, reconnecting for ever.
 pub async fn run(settings: &Settings, wake: &Wake, health: &Health, stop: &Stop) {

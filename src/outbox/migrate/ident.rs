@@ -38,8 +38,9 @@ fn quote(what: &'static str, name: &str, max: usize) -> Result<String, MigrateEr
     }
 }
 
-/// Always quoted: quoting only where needed takes the keyword list of each server version.
-fn quote_ident(name: &str) -> String {
+/// An SQL identifier, always quoted: quoting only where needed takes the keyword list of each server version.
+#[must_use]
+pub fn quote_ident(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 

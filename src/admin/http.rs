@@ -1,0 +1,68 @@
+//! HTTP on `[admin]`: `/healthz`, `/readyz`, `/metrics`, `/status`.
+
+use super::health::Health;
+use super::metrics::Metrics;
+use super::status;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// The content type of the OpenMetrics text that the encoder writes.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the handlers read.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    /// The health of every part.
+    pub health: Arc<Health>,
+    /// The metrics.
+    pub metrics: Arc<Metrics>,
+}
+
+/// Serves until it is dropped.
+///
+/// # Errors
+/// The listener failed.
+pub async fn run(listener: TcpListener, shown: Shown) -> std::io::Result<()> {
+    let router = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .route("/status", get(status))
+        .with_state(shown);
+    axum::serve(listener, router).await
+}
+
+/// Alive: every loop makes progress. An outage is not ill health, a restart would not help.
+async fn healthz(State(shown): State<Shown>) -> Response {
+    match shown.health.stalled() {
+        stalled if stalled.is_empty() => "ok\n".into_response(),
+        stalled => (StatusCode::SERVICE_UNAVAILABLE, format!("stalled: {}\n", stalled.join(", "))).into_response(),
+    }
+}
+
+/// Ready: both ends are usable; says which is not.
+async fn readyz(State(shown): State<Shown>) -> Response {
+    let lines: String = shown.health.problems().iter().map(|(part, reason)| format!("{part}: {reason}\n")).collect();
+    if shown.health.ready() {
+        return format!("ready\n{lines}").into_response();
+    }
+    let lines = if lines.is_empty() { "starting\n".to_owned() } else { lines };
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{lines}")).into_response()
+}
+
+async fn metrics(State(shown): State<Shown>) -> Response {
+    match shown.metrics.render() {
+        Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn status(State(shown): State<Shown>) -> Response {
+    axum::Json(status::daemon(&shown.health)).into_response()
+}

@@ -1,0 +1,94 @@
+//! From the configuration to the parts.
+
+use crate::admin::{health::Health, metrics::Metrics};
+use crate::backoff::Backoff;
+use crate::broker::Broker;
+use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
+use crate::config::{Config, Postgres, RabbitMq, Wake as WakeMode};
+use crate::outbox::Outbox;
+use crate::outbox::connect::{self, Settings};
+use crate::relay::{self, Relay};
+use crate::stop::Stop;
+use crate::wake::Wake;
+use deadpool_postgres::Pool;
+use std::sync::Arc;
+
+/// Everything that the loops share.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    pub(super) listen: Settings,
+    pub(super) pool: Pool,
+    pub(super) broker: Broker,
+    pub(super) health: Arc<Health>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) wake: Arc<Wake>,
+    pub(super) stop: Stop,
+}
+
+impl Parts {
+    /// Builds the parts; nothing is connected yet.
+    pub(super) fn build(config: Config) -> anyhow::Result<Self> {
+        let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
+        let settings = database(&config.postgres)?;
+        let listen_url = config.postgres.listen_url.clone().unwrap_or_else(|| settings.url.clone());
+        let listen = Settings { url: listen_url, ..settings.clone() };
+        let pool = connect::pool(&settings, config.postgres.pool_size)?;
+        let link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+        let shared = (Arc::clone(&health), Arc::clone(&metrics));
+        let broker = Broker {
+            shared: Arc::new(Link::new("duebox", link_settings.clone(), false, shared.clone(), stop.clone())),
+            isolated: Arc::new(Link::new("duebox isolated", link_settings, true, shared, stop.clone())),
+        };
+        Ok(Self { config, settings, listen, pool, broker, health, metrics, wake: Arc::default(), stop })
+    }
+
+    /// The relay between the two sides.
+    pub(super) fn relay(&self) -> Relay<Outbox, Broker> {
+        let config = &self.config;
+        let outbox = Outbox::new(self.pool.clone(), self.settings.clone(), &config.relay);
+        let settings = relay::Settings {
+            workers: config.relay.workers,
+            batch_rows: config.relay.batch_rows,
+            batch_deadline: config.relay.batch_deadline,
+            max_attempts: config.relay.max_attempts,
+            backoff: Backoff { min: config.relay.backoff_min, max: config.relay.backoff_max },
+            poll: config.outbox.poll,
+            notified: config.outbox.wake == WakeMode::Notify,
+        };
+        let shown = (Arc::clone(&self.health), Arc::clone(&self.metrics));
+        let sides = (outbox, self.broker.clone());
+        Relay::new(sides, config.tiers.clone(), settings, Arc::clone(&self.wake), shown, self.stop.clone())
+    }
+}
+
+/// How to reach the database.
+pub(crate) fn database(postgres: &Postgres) -> anyhow::Result<Settings> {
+    Ok(Settings {
+        url: postgres.url.clone(),
+        password: postgres.password()?,
+        schema: postgres.schema.clone(),
+        connect_timeout: postgres.connect_timeout,
+        statement_timeout: postgres.statement_timeout,
+    })
+}
+
+/// How to reach the broker.
+pub(crate) fn broker(rabbitmq: &RabbitMq, max_message_bytes: usize) -> anyhow::Result<LinkSettings> {
+    let password = rabbitmq.password()?;
+    let endpoint = |url: &crate::config::AmqpUrl| Endpoint {
+        host: url.host.clone(),
+        port: url.port,
+        vhost: url.vhost.clone(),
+        user: url.user.clone(),
+        password: password.clone().unwrap_or_else(|| url.password.clone()),
+    };
+    Ok(LinkSettings {
+        endpoints: rabbitmq.urls.iter().map(endpoint).collect(),
+        heartbeat: rabbitmq.heartbeat,
+        connect_timeout: rabbitmq.connect_timeout,
+        topology_check: rabbitmq.topology_check,
+        max_message_bytes,
+    })
+}

@@ -1,0 +1,76 @@
+//! `duebox check`: the file, and with `--connect` both ends.
+
+use super::{FAILED, MISCONFIGURED, OK, print};
+use crate::app::build;
+use crate::broker::topology;
+use crate::config::{self, Config};
+use crate::outbox::{connect, inspect};
+use std::path::Path;
+
+/// Options of `check`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Connect to both ends: schema, privileges, and what each tier needs on the broker; nothing is changed
+    #[arg(long)]
+    connect: bool,
+}
+
+pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
+    let loaded = config::load(path);
+    print(&config::report(&loaded))?;
+    let Ok(loaded) = loaded else { return Ok(MISCONFIGURED) };
+    if !args.connect {
+        return Ok(OK);
+    }
+    let (postgres, rabbitmq) = tokio::join!(check_postgres(&loaded.config), check_rabbitmq(&loaded.config));
+    let (postgres, rabbitmq) = (postgres?, rabbitmq?);
+    print(&format!("{}{}", postgres.text, rabbitmq.text))?;
+    // An end that is away may come back; one that is there and wrong stays wrong.
+    Ok(postgres.code.max(rabbitmq.code))
+}
+
+/// What one end has to say.
+struct Side {
+    text: String,
+    code: u8,
+}
+
+impl Side {
+    fn away(error: &dyn std::fmt::Display) -> Self {
+        Self { text: format!("  {error}\n"), code: FAILED }
+    }
+
+    fn found(name: &str, good: &str, problems: &[String], code: u8) -> Self {
+        if problems.is_empty() {
+            return Self { text: format!("{name}: good{good}\n"), code: OK };
+        }
+        let lines: String = problems.iter().map(|problem| format!("  {problem}\n")).collect();
+        Self { text: format!("{name}: {} problem(s)\n{lines}", problems.len()), code }
+    }
+}
+
+async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
+    let settings = build::database(&config.postgres)?;
+    let pool = connect::pool(&settings, 2)?;
+    Ok(match inspect::inspect(&pool, &settings).await {
+        Ok(found) => Side::found("postgres", &format!(", {}", found.schema), &found.problems, MISCONFIGURED),
+        Err(error) => Side::away(&error),
+    })
+}
+
+async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {
+    let settings = build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+    let tiers: Vec<_> = config.tiers.values().cloned().collect();
+    let mut away = Vec::new();
+    for endpoint in &settings.endpoints {
+        match topology::inspect(endpoint, &settings, &tiers).await {
+            Ok(found) => {
+                let mut side = Side::found("rabbitmq", "", &found.problems, MISCONFIGURED);
+                side.text.extend(found.notes.iter().map(|note| format!("  {note}\n")));
+                return Ok(side);
+            }
+            Err(error) => away.push(error.to_string()),
+        }
+    }
+    Ok(Side::away(&away.join("\n  ")))
+}

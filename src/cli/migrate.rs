@@ -1,0 +1,61 @@
+//! `duebox migrate`: apply the schema, or print it.
+
+use super::{OK, print};
+use crate::config;
+use crate::outbox::connect::{self, Settings};
+use crate::outbox::migrate::{self, Grants};
+use std::path::Path;
+use std::time::Duration;
+
+/// Options of `migrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print the SQL for psql instead of applying it
+    #[arg(long)]
+    print: bool,
+    /// URL of the schema's owner [default: postgres.url of the configuration]
+    #[arg(long, value_name = "URL", env = "DUEBOX_MIGRATE_URL", hide_env_values = true)]
+    url: Option<String>,
+    /// The schema [default: postgres.schema of the configuration, else duebox]
+    #[arg(long, value_name = "NAME")]
+    schema: Option<String>,
+    /// Grant this role what an application needs (may be repeated)
+    #[arg(long, value_name = "ROLE")]
+    grant_producer: Vec<String>,
+    /// Grant this role what the daemon needs (may be repeated)
+    #[arg(long, value_name = "ROLE")]
+    grant_relay: Vec<String>,
+}
+
+/// A migration may build an index on a large table; its owner watches it.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
+    let grants = Grants { producers: args.grant_producer, relays: args.grant_relay };
+    // The file is needed only for what the command line does not say.
+    let loaded = match (&args.url, args.print, &args.schema) {
+        (Some(_), _, Some(_)) | (_, true, Some(_)) => None,
+        _ => config::load(path).ok(),
+    };
+    let from_file = loaded.as_ref().map(|loaded| &loaded.config.postgres);
+    let schema = args.schema.or_else(|| from_file.map(|postgres| postgres.schema.clone()));
+    let schema = schema.unwrap_or_else(|| "duebox".to_owned());
+    if args.print {
+        print(&migrate::script(&schema, &grants)?)?;
+        return Ok(OK);
+    }
+    let url = args.url.map(Into::into).or_else(|| from_file.map(|postgres| postgres.url.clone()));
+    let Some(url) = url else {
+        anyhow::bail!(
+            "no database named: give --url postgres://OWNER@HOST/DATABASE, or a configuration with postgres.url"
+        );
+    };
+    let password = from_file.map(config::Postgres::password).transpose()?.flatten();
+    let connect_timeout = Duration::from_secs(10);
+    let settings = Settings { url, password, schema: schema.clone(), connect_timeout, statement_timeout: PATIENCE };
+    let applied = connect::with_alone(&settings, "duebox migrate", async |client| {
+        migrate::apply(client, &schema, &grants).await.map_err(anyhow::Error::from)
+    });
+    print(&format!("{}\n", applied.await?))?;
+    Ok(OK)
+}

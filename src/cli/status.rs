@@ -1,0 +1,172 @@
+//! `duebox status`: the verdict first, then what waits. Works with the daemon down, and with the database down.
+
+use super::{FAILED, OK, load, print};
+use crate::admin::metrics::Backlog;
+use crate::admin::status::Daemon;
+use crate::app::build;
+use crate::config::Config;
+use crate::outbox::connect;
+use crate::outbox::count::{self, Overview};
+use crate::tier::Kind;
+use anyhow::Context;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Options of `status`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How long the daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
+    let loaded = match load(path)? {
+        Ok(loaded) => loaded,
+        Err(code) => return Ok(code),
+    };
+    let (daemon, database) = tokio::join!(ask_daemon(&loaded.config), ask_database(&loaded.config));
+    let status = Status { config: &loaded.config, daemon, database };
+    let (good, verdict) = status.verdict();
+    let text = if args.json { format!("{:#}\n", status.json(good, &verdict)) } else { status.text(&verdict) };
+    print(&text)?;
+    Ok(if good { OK } else { FAILED })
+}
+
+struct Status<'a> {
+    config: &'a Config,
+    daemon: anyhow::Result<Daemon>,
+    database: anyhow::Result<(Vec<Backlog>, Overview)>,
+}
+
+impl Status<'_> {
+    /// Whether all is well, and the one line that says so.
+    fn verdict(&self) -> (bool, String) {
+        let mut wrong = Vec::new();
+        match &self.daemon {
+            Err(_) => wrong.push(format!("no daemon answers at {}", self.config.admin.listen)),
+            Ok(daemon) => {
+                wrong.extend(daemon.problems.iter().map(|(part, reason)| format!("{part}: {reason}")));
+                if !daemon.ready && daemon.problems.is_empty() {
+                    wrong.push("the daemon is starting".to_owned());
+                }
+            }
+        }
+        match &self.database {
+            Err(error) => wrong.push(format!("{error:#}")),
+            Ok((backlog, overview)) => {
+                wrong.extend(backlog.iter().filter(|row| !self.config.tiers.contains_key(&row.tier)).map(|row| {
+                    format!(
+                        "{} row(s) name tier '{}', which relay.toml does not have",
+                        row.backlog + row.held,
+                        row.tier
+                    )
+                }));
+                if overview.parked > 0 {
+                    wrong.push(format!("{} row(s) parked", overview.parked));
+                }
+                if !overview.pauses.is_empty() {
+                    wrong.push(format!("paused: {}", overview.pauses.join(", ")));
+                }
+            }
+        }
+        match wrong.is_empty() {
+            true => (true, "ok: relaying".to_owned()),
+            false => (false, format!("not ok: {}", wrong.join("; "))),
+        }
+    }
+
+    /// Delay queues that an earlier configuration declared and this one does not use: they only drain.
+    fn old_queues(&self) -> Vec<&String> {
+        let Ok((_, overview)) = &self.database else { return Vec::new() };
+        let current: Vec<&String> = self
+            .config
+            .tiers
+            .values()
+            .filter_map(|tier| match &tier.kind {
+                Kind::Queue { queue, .. } => Some(&queue.name),
+                Kind::Direct => None,
+            })
+            .collect();
+        overview.queues.iter().filter(|queue| !current.contains(queue)).collect()
+    }
+
+    fn text(&self, verdict: &str) -> String {
+        let mut text = format!("{verdict}\n");
+        if let Ok((backlog, overview)) = &self.database {
+            let mut table = comfy_table::Table::new();
+            table.load_style(comfy_table::presets::NOTHING).set_header(["TIER", "BACKLOG", "HELD", "OLDEST"]);
+            for row in rows(self.config, backlog) {
+                let age = row.oldest_age.map_or_else(|| "-".to_owned(), age);
+                table.add_row([row.tier, row.backlog.to_string(), row.held.to_string(), age]);
+            }
+            text.push_str(&format!("{table}\nparked {}, relays connected {}\n", overview.parked, overview.relays));
+        }
+        for queue in self.old_queues() {
+            text.push_str(&format!("old delay queue '{queue}' only drains; delete it when it is empty\n"));
+        }
+        text
+    }
+
+    fn json(&self, good: bool, verdict: &str) -> Value {
+        let database = match &self.database {
+            Err(error) => json!({ "error": format!("{error:#}") }),
+            Ok((backlog, overview)) => json!({
+                "tiers": rows(self.config, backlog).iter().map(|row| json!({
+                    "tier": row.tier, "backlog": row.backlog, "held": row.held,
+                    "oldest_age_seconds": row.oldest_age.map(|age| age.as_secs_f64()),
+                })).collect::<Vec<_>>(),
+                "parked": overview.parked,
+                "pauses": overview.pauses,
+                "relays": overview.relays,
+                "old_queues": self.old_queues(),
+            }),
+        };
+        let daemon = match &self.daemon {
+            Ok(daemon) => json!(daemon),
+            Err(error) => json!({ "error": format!("{error:#}") }),
+        };
+        json!({ "ok": good, "verdict": verdict, "daemon": daemon, "database": database })
+    }
+}
+
+/// A row for each configured tier, and for each other one that rows name.
+fn rows(config: &Config, backlog: &[Backlog]) -> Vec<Backlog> {
+    let empty = |tier: &String| Backlog { tier: tier.clone(), backlog: 0, held: 0, oldest_age: None };
+    let idle = config.tiers.keys().filter(|tier| !backlog.iter().any(|row| row.tier == **tier)).map(empty);
+    let mut rows: Vec<Backlog> = idle.chain(backlog.iter().cloned()).collect();
+    rows.sort_by(|a, b| a.tier.cmp(&b.tier));
+    rows
+}
+
+fn age(age: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
+}
+
+async fn ask_database(config: &Config) -> anyhow::Result<(Vec<Backlog>, Overview)> {
+    let settings = build::database(&config.postgres)?;
+    let pool = connect::pool(&settings, 1)?;
+    let backlog = count::backlog(&pool, &settings).await?;
+    Ok((backlog, count::overview(&pool, &settings).await?))
+}
+
+/// Asks the daemon over HTTP; a client library would be many times the size of this question.
+async fn ask_daemon(config: &Config) -> anyhow::Result<Daemon> {
+    let address = config.admin.listen;
+    let ask = async {
+        let mut stream = tokio::net::TcpStream::connect(address).await?;
+        let request = format!("GET /status HTTP/1.0\r\nHost: {address}\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        anyhow::Ok(answer)
+    };
+    let answer = tokio::time::timeout(PATIENCE, ask).await.context("no answer in time")??;
+    let (_, body) = answer.split_once("\r\n\r\n").context("not an HTTP answer")?;
+    serde_json::from_str(body).context("not the answer of a duebox")
+}

@@ -1,0 +1,30 @@
+//! The log: to stderr, one line an event, readable alone.
+
+use crate::config::{Log, LogFormat};
+use std::io::IsTerminal;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
+
+/// lapin logs every returned message with its body at WARN, and the Postgres driver logs parameters at DEBUG: payloads
+/// do not belong into a log, whatever level is asked for.
+const QUIET: &str = "lapin=error,tokio_postgres=warn";
+
+/// Starts the log of this process.
+///
+/// # Errors
+/// `log.level` is not a filter.
+pub fn start(log: &Log) -> Result<(), ParseError> {
+    let filter = EnvFilter::builder().parse(format!("{},{QUIET}", log.level))?;
+    // NO_COLOR is honoured by the subscriber; a pipe or the journal must not get colour codes.
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
+    // A second start in one process is a test's; the first one stays.
+    drop(match log.format {
+        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
+        LogFormat::Auto | LogFormat::Text => builder.try_init(),
+    });
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! Counting, for metrics and `status`: never in the way of the relay.
+
+use super::connect::{Settings, once};
+use super::error::Error;
+use crate::admin::metrics::Backlog;
+use deadpool_postgres::Pool;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+
+const BACKLOG: &str = include_str!("../../sql/backlog.sql");
+const OVERVIEW: &str = include_str!("../../sql/overview.sql");
+const RECORD_QUEUE: &str = include_str!("../../sql/record_queue.sql");
+
+/// What waits, tier by tier.
+///
+/// # Errors
+/// Postgres cannot be asked.
+pub async fn backlog(pool: &Pool, settings: &Settings) -> Result<Vec<Backlog>, Error> {
+    let what = "count the backlog";
+    let rows = once(pool, settings, what, async |client| client.query_typed(BACKLOG, &[]).await).await?;
+    let read = |row: &tokio_postgres::Row| -> Result<Backlog, tokio_postgres::Error> {
+        let age: Option<f64> = row.try_get("oldest_age")?;
+        Ok(Backlog {
+            tier: row.try_get("tier")?,
+            backlog: row.try_get("backlog")?,
+            held: row.try_get("held")?,
+            oldest_age: age.map(|age| Duration::try_from_secs_f64(age).unwrap_or_default()),
+        })
+    };
+    rows.iter().map(|row| read(row).map_err(Error::statement(what))).collect()
+}
+
+/// What `status` shows beside the backlog.
+#[derive(Debug, Clone)]
+pub struct Overview {
+    /// Rows out of circulation.
+    pub parked: i64,
+    /// Names of the pauses in force.
+    pub pauses: Vec<String>,
+    /// Delay queues that were ever declared.
+    pub queues: Vec<String>,
+    /// Relays connected to this database.
+    pub relays: i64,
+}
+
+/// Reads the overview.
+///
+/// # Errors
+/// Postgres cannot be asked.
+pub async fn overview(pool: &Pool, settings: &Settings) -> Result<Overview, Error> {
+    let what = "read the overview";
+    let row = once(pool, settings, what, async |client| client.query_one(OVERVIEW, &[]).await).await?;
+    let read = || -> Result<Overview, tokio_postgres::Error> {
+        Ok(Overview {
+            parked: row.try_get("parked")?,
+            pauses: row.try_get("pauses")?,
+            queues: row.try_get("queues")?,
+            relays: row.try_get("relays")?,
+        })
+    };
+    read().map_err(Error::statement(what))
+}
+
+/// Remembers delay queues that we declared.
+///
+/// # Errors
+/// Postgres cannot be asked.
+pub async fn record_queues(pool: &Pool, settings: &Settings, names: &[String]) -> Result<(), Error> {
+    once(pool, settings, "record our queues", async |client| {
+        client.execute_typed(RECORD_QUEUE, &[(&names, Type::TEXT_ARRAY)]).await
+    })
+    .await?;
+    Ok(())
+}
