@@ -182,9 +182,9 @@ fn insert(dict: &mut Dict, key: &[String], text: String) -> bool {
     match key {
         [] => false,
         [last] => dict.insert(last.clone(), Value::from(text)).is_none(),
-        [first, rest @ ..] => match dict.entry(first.clone()).or_insert_with(|| Value::from(Dict::new())) {
-            Value::Dict(_, inner) => insert(inner, rest, text),
-            _ => false,
-        },
+        [first, rest @ ..] => {
+            let inner = dict.entry(first.clone()).or_insert_with(|| Value::from(Dict::new()));
+            if let Value::Dict(_, inner) = inner { insert(inner, rest, text) } else { false }
+        }
     }
 }

@@ -49,8 +49,8 @@ fn read_password_from(
     if password.is_empty() { Err(PasswordError::Empty { path }) } else { Ok(Some(password.into())) }
 }
 
-/// A Postgres URL without its secrets; when in doubt, nothing of it.
-pub(crate) fn mask_postgres_url(text: &str) -> String {
+/// A URL without its secrets; when in doubt, nothing of it.
+pub(crate) fn mask_url(text: &str) -> String {
     let masked = || "***".to_owned();
     let Some((scheme, rest)) = text.split_once("://") else { return masked() };
     // The last '@' of all, because a password may hold '/', '?' and '@' by mistake.
@@ -118,7 +118,7 @@ mod tests {
             ("host=db password=canary", "***"),
             ("canary", "***"),
         ] {
-            assert_eq!(mask_postgres_url(url), shown, "{url}");
+            assert_eq!(mask_url(url), shown, "{url}");
         }
     }
 

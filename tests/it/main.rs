@@ -9,4 +9,5 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod config;
 mod support;
