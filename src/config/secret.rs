@@ -69,7 +69,8 @@ pub(crate) fn mask_url(text: &str) -> String {
     }
     let user = login.map(|login| login.split(':').next().unwrap_or_default());
     let user = user.map(|user| if user.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') { user } else { "***" });
-    let login = user.map(|user| format!("{user}:***@")).unwrap_or_default();
+    let password = if login.is_some_and(|login| login.contains(':')) { ":***" } else { "" };
+    let login = user.map(|user| format!("{user}{password}@")).unwrap_or_default();
     let query = query.map(mask_query).unwrap_or_default();
     format!("{scheme}://{login}{address}{query}")
 }
@@ -106,7 +107,7 @@ mod tests {
     fn a_masked_url_tells_where_but_not_the_secret() {
         for (url, shown) in [
             ("postgres://app:canary@db:5432/shop?sslmode=disable", "postgres://app:***@db:5432/shop?sslmode=disable"),
-            ("postgresql://app@db1,db2:5433/shop", "postgresql://app:***@db1,db2:5433/shop"),
+            ("postgresql://app@db1,db2:5433/shop", "postgresql://app@db1,db2:5433/shop"),
             ("postgres://[::1]:5432/shop", "postgres://[::1]:5432/shop"),
             ("postgres://[::1]/shop", "postgres://[::1]/shop"),
             ("postgres://app:can/ary@db/shop", "postgres://app:***@db/shop"),

@@ -152,6 +152,10 @@ fn a_variable_that_is_no_setting_is_an_error() {
         let report = report(LEAST, &[(name, "")]);
         assert!(report.contains(expected), "{name}: {report}");
     }
+    let twice = report(LEAST, &[("DUEBOX_RELAY__WORKERS", "2"), ("DUEBOX_RELAY__workers", "3")]);
+    assert!(twice.contains("DUEBOX_RELAY__workers contradicts another variable"), "{twice}");
+    let no_text = report(LEAST, &[("DUEBOX_POSTGRES__URL", "postgres://u:\u{FFFD}canary@h/d")]);
+    assert!(no_text.contains("DUEBOX_POSTGRES__URL must be UTF-8") && !no_text.contains("canary"), "{no_text}");
 }
 
 #[test]
