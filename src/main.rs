@@ -1,1 +1,2 @@
+//! The daemon's binary.
 fn main() {}

@@ -238,8 +238,10 @@ pub fn default_late_tolerance(delay: Duration) -> Duration {
     (delay / 100).max(Duration::from_secs(1)).min(Duration::from_secs(10)).min(delay / 2)
 }
 
-/// The name of a delay queue of ours: tier, TTL in milliseconds, and a hash of all its arguments, so that a changed
-/// delay or target makes a new queue while the old one drains (a redeclare with other arguments is a 406).
+/// The name of a delay queue of ours: tier, TTL in milliseconds, and a hash of all its arguments.
+///
+/// A changed delay or target thus makes a new queue while the old one drains; a redeclare of the same name with other
+/// arguments would be a 406.
 #[must_use]
 pub fn delay_queue_name(tier: &str, delay: Duration, arguments: &Arguments) -> String {
     let mut text = String::new();

@@ -1,1 +1,15 @@
-//! The rig.
+//! The rig: private servers, faults between them and the daemon, and eyes on both ends.
+
+pub(crate) mod consumer;
+#[allow(dead_code, reason = "its users arrive with the daemon")]
+pub(crate) mod daemon;
+pub(crate) mod db;
+pub(crate) mod epmd;
+pub(crate) mod http;
+pub(crate) mod postgres;
+pub(crate) mod process;
+pub(crate) mod proxy;
+pub(crate) mod rabbit;
+pub(crate) mod rig;
+pub(crate) mod run;
+pub(crate) mod wait;

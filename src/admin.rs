@@ -1,0 +1,4 @@
+//! What the daemon shows of itself.
+
+pub mod health;
+pub mod metrics;

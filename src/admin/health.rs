@@ -1,0 +1,156 @@
+//! What works and what does not, as one list that `/readyz`, `status` and the log share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Something that can be unwell.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// The database.
+    Postgres,
+    /// The broker.
+    RabbitMq,
+    /// The LISTEN connection; without it the relay polls.
+    Listener,
+    /// A tier's topology: what should be on the broker is missing or different.
+    Tier(String),
+    /// Who consumes a tier's queues.
+    Consumers(String),
+    /// An exchange and key that refuse messages.
+    Hop(String),
+    /// A tier that rows name and no configuration knows.
+    UnknownTier(String),
+    /// A rule's sweep.
+    Rule(String),
+}
+
+impl Part {
+    /// Whether the daemon is not ready while this part is unwell; the others are details.
+    #[must_use]
+    pub fn needed(&self) -> bool {
+        matches!(self, Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_))
+    }
+}
+
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Postgres => write!(f, "postgres"),
+            Self::RabbitMq => write!(f, "rabbitmq"),
+            Self::Listener => write!(f, "listener"),
+            Self::Tier(name) => write!(f, "tier {name}"),
+            Self::Consumers(name) => write!(f, "consumers of tier {name}"),
+            Self::Hop(hop) => write!(f, "{hop}"),
+            Self::UnknownTier(name) => write!(f, "unknown tier {name}"),
+            Self::Rule(name) => write!(f, "rule {name}"),
+        }
+    }
+}
+
+/// The health of every part, and the last sign of life of every loop.
+#[derive(Debug, Default)]
+pub struct Health {
+    parts: Mutex<BTreeMap<Part, Option<String>>>,
+    beats: Mutex<BTreeMap<String, (Instant, Duration)>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Health {
+    /// Reports a problem; logged when it is new or has changed.
+    pub fn problem(&self, part: Part, reason: &str) {
+        let before = lock(&self.parts).insert(part.clone(), Some(reason.to_owned()));
+        if before != Some(Some(reason.to_owned())) {
+            tracing::warn!(part = %part, reason, "{part}: {reason}");
+        }
+    }
+
+    /// Reports that a part works; logged when it did not before.
+    pub fn well(&self, part: Part) {
+        if let Some(Some(_)) = lock(&self.parts).insert(part.clone(), None) {
+            tracing::info!(part = %part, "{part}: works again");
+        }
+    }
+
+    /// Forgets a part that no longer exists.
+    pub fn forget(&self, part: &Part) {
+        if lock(&self.parts).remove(part).is_some() {
+            tracing::info!(part = %part, "{part}: no longer in trouble");
+        }
+    }
+
+    /// Every part that is unwell, with its reason.
+    #[must_use]
+    pub fn problems(&self) -> Vec<(Part, String)> {
+        let parts = lock(&self.parts);
+        parts.iter().filter_map(|(part, reason)| Some((part.clone(), reason.clone()?))).collect()
+    }
+
+    /// Every part that has reported, with its problem if it has one.
+    #[must_use]
+    pub fn parts(&self) -> BTreeMap<Part, Option<String>> {
+        lock(&self.parts).clone()
+    }
+
+    /// Whether both ends have reported in and nothing needed is unwell.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        let parts = lock(&self.parts);
+        let seen = |part| parts.get(&part) == Some(&None);
+        seen(Part::Postgres)
+            && seen(Part::RabbitMq)
+            && parts.iter().all(|(part, problem)| problem.is_none() || !part.needed())
+    }
+
+    /// A loop shows that it makes progress and will again within `within`; an outage it waits out is progress too.
+    pub fn beat(&self, name: &str, within: Duration) {
+        lock(&self.beats).insert(name.to_owned(), (Instant::now(), within));
+    }
+
+    /// A loop that has ended as it should is no longer waited for.
+    pub fn retire(&self, name: &str) {
+        lock(&self.beats).remove(name);
+    }
+
+    /// Loops whose next sign of life is overdue.
+    #[must_use]
+    pub fn stalled(&self) -> Vec<String> {
+        let beats = lock(&self.beats);
+        beats.iter().filter(|(_, (at, within))| at.elapsed() > *within).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_needs_both_ends_and_every_tier() {
+        let health = Health::default();
+        assert!(!health.ready(), "nothing has reported yet");
+        health.well(Part::Postgres);
+        health.well(Part::RabbitMq);
+        assert!(health.ready());
+        health.problem(Part::UnknownTier("x".into()), "nearest known name is y");
+        health.problem(Part::Listener, "polling");
+        assert!(health.ready(), "details do not make it unready");
+        health.problem(Part::Tier("t".into()), "queue gone");
+        assert!(!health.ready());
+        health.well(Part::Tier("t".into()));
+        assert!(health.ready());
+        assert_eq!(health.problems().len(), 2);
+    }
+
+    #[test]
+    fn a_loop_that_is_overdue_is_named() {
+        let health = Health::default();
+        health.beat("worker 0", Duration::from_secs(3600));
+        assert!(health.stalled().is_empty());
+        health.beat("worker 1", Duration::ZERO);
+        assert_eq!(health.stalled(), ["worker 1"]);
+    }
+}

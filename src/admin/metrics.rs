@@ -1,0 +1,168 @@
+//! The metrics: every name and label of them is here.
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+/// Label of everything that belongs to a tier.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByTier {
+    /// The tier.
+    pub tier: String,
+}
+
+/// Label of what both ends have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BySide {
+    /// `postgres`, `rabbitmq` or `listener`.
+    pub side: &'static str,
+}
+
+/// Label of everything that belongs to a rule.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByRule {
+    /// The rule.
+    pub rule: String,
+    /// Who closed: `sweep` or `closer`.
+    pub by: &'static str,
+}
+
+type PerTier = Family<ByTier, Counter>;
+
+/// A gauge of seconds.
+pub type Seconds = Gauge<f64, AtomicU64>;
+
+/// All metrics of one daemon.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    /// Messages handed to the broker.
+    pub published: PerTier,
+    /// Messages that the broker confirmed and that were marked sent.
+    pub confirmed: PerTier,
+    /// Messages that came back as unroutable.
+    pub returned: PerTier,
+    /// Messages that the broker refused.
+    pub nacked: PerTier,
+    /// Messages of batches whose outcome is unknown and that will be published again.
+    pub unknown: PerTier,
+    /// Rows that were parked.
+    pub parked: PerTier,
+    /// Connections made again after one was lost.
+    pub reconnects: Family<BySide, Counter>,
+    /// 1 while the end is usable.
+    pub up: Family<BySide, Gauge>,
+    /// Pending rows that could go now.
+    pub backlog: Family<ByTier, Gauge>,
+    /// Pending rows held until later.
+    pub held: Family<ByTier, Gauge>,
+    /// Age of the oldest row that could go now.
+    pub oldest_age: Family<ByTier, Seconds>,
+    /// 1 for each tier that rows name and this relay does not know.
+    pub unknown_tier: Family<ByTier, Gauge>,
+    /// Consumers on each tier's target queue.
+    pub target_consumers: Family<ByTier, Gauge>,
+    /// Orders closed.
+    pub rule_closed: Family<ByRule, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("duebox");
+        macro_rules! register {
+            ($name:literal, $help:literal) => {{
+                let metric = Default::default();
+                registry.register($name, $help, Clone::clone(&metric));
+                metric
+            }};
+        }
+        Self {
+            published: register!("published", "Messages handed to the broker"),
+            confirmed: register!("confirmed", "Messages confirmed by the broker and marked sent"),
+            returned: register!("returned", "Messages that came back as unroutable"),
+            nacked: register!("nacked", "Messages that the broker refused"),
+            unknown: register!("unknown", "Messages whose outcome is unknown; they are published again"),
+            parked: register!("parked", "Rows taken out of circulation with a reason"),
+            reconnects: register!("reconnects", "Connections made again after one was lost"),
+            up: register!("up", "1 while this end is usable"),
+            backlog: register!("backlog", "Pending rows that could go now; absent when unknown"),
+            held: register!("held", "Pending rows held until later; absent when unknown"),
+            oldest_age: register!("oldest_age_seconds", "Age of the oldest row that could go now"),
+            unknown_tier: register!("unknown_tier", "1 for each tier that rows name and this relay does not know"),
+            target_consumers: register!("target_consumers", "Consumers on the tier's target queue"),
+            rule_closed: register!("rule_closed", "Orders closed by this relay"),
+            registry,
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds `count` to a tier's counter; nothing is created for a count of 0.
+    pub fn add(family: &PerTier, tier: &str, count: usize) {
+        if count > 0 {
+            family.get_or_create(&ByTier { tier: tier.to_owned() }).inc_by(count as u64);
+        }
+    }
+
+    /// Sets whether an end is usable.
+    pub fn set_up(&self, side: &'static str, up: bool) {
+        self.up.get_or_create(&BySide { side }).set(i64::from(up));
+    }
+
+    /// Replaces what is known of the backlog; `None` makes it absent, never the last value.
+    pub fn set_backlog(&self, rows: Option<&[Backlog]>) {
+        self.backlog.clear();
+        self.held.clear();
+        self.oldest_age.clear();
+        for row in rows.unwrap_or_default() {
+            let label = ByTier { tier: row.tier.clone() };
+            self.backlog.get_or_create(&label).set(row.backlog);
+            self.held.get_or_create(&label).set(row.held);
+            self.oldest_age.get_or_create(&label).set(row.oldest_age.unwrap_or_default().as_secs_f64());
+        }
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    /// The encoder failed, which it does not for a `String`.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry)?;
+        Ok(out)
+    }
+}
+
+/// What waits in one tier.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Backlog {
+    /// The tier.
+    pub tier: String,
+    /// Pending rows that could go now.
+    pub backlog: i64,
+    /// Pending rows held until later.
+    pub held: i64,
+    /// Age of the oldest row that could go now, if there is one.
+    pub oldest_age: Option<Duration>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_is_absent() {
+        let metrics = Metrics::default();
+        let row = Backlog { tier: "t".into(), backlog: 7, held: 2, oldest_age: Some(Duration::from_millis(1500)) };
+        metrics.set_backlog(Some(&[row]));
+        let text = metrics.render().unwrap();
+        assert!(text.contains("duebox_backlog{tier=\"t\"} 7"), "{text}");
+        assert!(text.contains("duebox_oldest_age_seconds{tier=\"t\"} 1.5"), "{text}");
+        metrics.set_backlog(None);
+        assert!(!metrics.render().unwrap().contains("duebox_backlog{"));
+    }
+}

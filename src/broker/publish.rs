@@ -1,0 +1,132 @@
+//! The publisher: a channel in confirm mode, used by one task, with one batch in flight.
+
+use super::error::{Error, within};
+use super::headers::{properties, short};
+use super::judge::{Answer, outcomes};
+use super::link::{Link, Up};
+use crate::message::Bounds;
+use crate::relay::Outgoing;
+use crate::verdict::Outcome;
+use futures_util::future::join_all;
+use lapin::Channel;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The wait before a channel is asked for again after the broker refused one.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A channel in confirm mode.
+#[derive(Debug)]
+pub struct Publisher {
+    up: Arc<Up>,
+    channel: Channel,
+    bounds: Bounds,
+    /// Missed a deadline or saw an error: its tags and returns are out of step, so it is never used again.
+    spoilt: bool,
+}
+
+/// Waits until the link is up and not blocked, and opens a channel on it.
+pub(super) async fn open(link: &Link) -> Publisher {
+    let mut state = link.state.subscribe();
+    loop {
+        link.wanted.notify_one();
+        let up = state.wait_for(Option::is_some).await.ok().and_then(|up| up.clone());
+        let Some(up) = up else { continue };
+        let mut blocked = up.blocked.subscribe();
+        let lost = async { drop(state.wait_for(|now| now.as_ref().is_none_or(|now| now.id != up.id)).await) };
+        tokio::select! {
+            () = lost => continue,
+            _ = blocked.wait_for(|blocked| !blocked) => {}
+        }
+        match channel(&up, link.settings.connect_timeout).await {
+            Ok(channel) => {
+                let frame_max = up.connection.configuration().frame_max() as usize;
+                let bounds = Bounds { max_body: link.settings.max_message_bytes, frame_max };
+                return Publisher { up, channel, bounds, spoilt: false };
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no channel: {error}");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+async fn channel(up: &Up, limit: Duration) -> Result<Channel, Error> {
+    within("open a channel", limit, async {
+        let channel = up.connection.create_channel().await.map_err(Error::amqp("open a channel"))?;
+        let options = ConfirmSelectOptions::default();
+        channel.confirm_select(options).await.map_err(Error::amqp("switch confirms on"))?;
+        Ok(channel)
+    })
+    .await
+}
+
+impl crate::relay::Publisher for Publisher {
+    async fn publish(&mut self, batch: &[Outgoing<'_>], deadline: Duration) -> Vec<Outcome> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let started = Instant::now();
+        // Polled in order by this one task, so delivery tags and frames stay in step.
+        let sends = join_all(batch.iter().map(|out| one(&self.channel, out, number)));
+        let Ok(answers) = tokio::time::timeout(deadline, sends).await else {
+            self.late(started);
+            let text = format!("no confirm within {deadline:?}");
+            return batch.iter().map(|_| Outcome::Lost(text.clone())).collect();
+        };
+        let rows: Vec<i64> = batch.iter().map(|out| out.message.id).collect();
+        let outcomes = outcomes(number, &rows, answers);
+        self.spoilt = outcomes.iter().any(|o| matches!(o, Outcome::Lost(_) | Outcome::ChannelClosed { .. }));
+        if !self.spoilt {
+            *self.up.last_confirm.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        }
+        outcomes
+    }
+
+    fn usable(&self) -> bool {
+        !self.spoilt
+            && self.channel.status().connected()
+            && self.up.connection.status().connected()
+            && !*self.up.blocked.borrow()
+    }
+
+    fn connection(&self) -> u64 {
+        self.up.id
+    }
+
+    fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+}
+
+impl Publisher {
+    /// A missed deadline costs the channel; it costs the connection only if no channel got an answer meanwhile.
+    fn late(&mut self, started: Instant) {
+        self.spoilt = true;
+        let last = *self.up.last_confirm.lock().unwrap_or_else(PoisonError::into_inner);
+        if last < started && !*self.up.blocked.borrow() {
+            self.up.suspect.notify_one();
+        }
+    }
+}
+
+/// Publishes one message and waits for its confirm.
+async fn one(channel: &Channel, out: &Outgoing<'_>, batch: u64) -> Answer {
+    let prepared = (|| Ok((short(&out.hop.exchange)?, short(&out.hop.routing_key)?, properties(out, batch)?)))();
+    let (exchange, key, properties) = match prepared {
+        Ok(prepared) => prepared,
+        Err(reason) => return Answer::Invalid(reason),
+    };
+    let options = BasicPublishOptions { mandatory: out.mandatory, ..BasicPublishOptions::default() };
+    // The first await ends when the frames are written to the socket, the second with the broker's word.
+    let confirm = match channel.basic_publish(exchange, key, options, &out.message.body, properties).await {
+        Ok(confirm) => confirm.await,
+        Err(error) => Err(error),
+    };
+    match confirm {
+        Ok(confirmation) => Answer::Confirmation(confirmation),
+        Err(error) => Answer::Error(error),
+    }
+}

@@ -1,0 +1,67 @@
+//! The Postgres side of the relay: one short transaction a batch, in which the row locks are the claim.
+//!
+//! ```text
+//! begin ─▶ claim (for update skip locked) ─▶ ... publish, confirm ... ─▶ settle ─▶ commit
+//! ```
+//!
+//! A relay that dies gives its rows back at once, and a stale one cannot settle: its transaction is gone.
+
+pub mod claim;
+pub mod connect;
+pub mod error;
+pub mod listen;
+pub mod look;
+pub mod migrate;
+pub mod scan;
+pub mod settle;
+
+use crate::config::Relay;
+use claim::Batch;
+use connect::Settings;
+use deadpool_postgres::Pool;
+use error::Error;
+use scan::Scan;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The outbox table of one database, as [`crate::relay`] uses it.
+#[derive(Debug)]
+pub struct Outbox {
+    pool: Pool,
+    settings: Settings,
+    scan: Arc<Scan>,
+    batch_bytes: usize,
+    batch_deadline: Duration,
+}
+
+impl Outbox {
+    /// The outbox behind `pool`; no connection is made yet.
+    #[must_use]
+    pub fn new(pool: Pool, settings: Settings, relay: &Relay) -> Self {
+        Self {
+            pool,
+            settings,
+            scan: Arc::new(Scan::default()),
+            batch_bytes: relay.batch_bytes,
+            batch_deadline: relay.batch_deadline,
+        }
+    }
+}
+
+impl crate::relay::Outbox for Outbox {
+    type Batch = Batch;
+    type Error = Error;
+
+    async fn look(&self, tiers: &[String]) -> Result<crate::relay::Look, Error> {
+        look::look(&self.pool, &self.settings, &self.scan, tiers).await
+    }
+
+    async fn unknown_tiers(&self, known: &[String]) -> Result<Vec<String>, Error> {
+        look::unknown_tiers(&self.pool, &self.settings, known).await
+    }
+
+    async fn claim(&self, tier: &str, rows: usize) -> Result<Option<Batch>, Error> {
+        let limits = claim::Limits { rows, bytes: self.batch_bytes, deadline: self.batch_deadline };
+        claim::claim(&self.pool, &self.settings, &self.scan, tier, limits).await
+    }
+}

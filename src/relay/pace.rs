@@ -1,0 +1,231 @@
+//! How fast a tier is taken: how many batches at once, how large, and on which connection.
+//!
+//! A row that kills connections must not hold up the others. After two batches in a row without an answer a tier is
+//! isolated: one worker takes it, on a connection of its own, in halves, until the row stands alone.
+
+use super::{Lane, Settings};
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Unknown batches in a row after which a tier is isolated. The first may be the broker's; the second is suspicious.
+const ISOLATE_AFTER: u32 = 2;
+
+/// Failures of one row alone, with others confirmed in between, after which it is the row's fault.
+const ROW_FAILS_AFTER: u32 = 3;
+
+/// What becomes of a row that got no answer although it was alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alone {
+    /// Not proven yet: let others pass, then try again.
+    Again,
+    /// It is the row: count an attempt against it.
+    Failed,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_flight: usize,
+    /// Batches without an answer in a row, at most one for each connection.
+    unknown: u32,
+    last_connection: Option<u64>,
+    /// While isolated: rows of the next batch.
+    limit: Option<usize>,
+    /// Rows still to be published one at a time, because one of them was refused without being named.
+    singly: usize,
+    suspects: HashMap<i64, u32>,
+    confirmed_since: bool,
+}
+
+impl State {
+    fn isolated(&self) -> bool {
+        self.limit.is_some() || self.singly > 0
+    }
+}
+
+/// The pace of every tier.
+#[derive(Debug)]
+pub struct Pace {
+    tiers: Mutex<HashMap<String, State>>,
+    batch_rows: usize,
+    /// Most batches of one tier at the same time: one worker is always left for the others.
+    most: usize,
+}
+
+impl Pace {
+    /// Every tier at full pace.
+    #[must_use]
+    pub fn new(settings: &Settings, tiers: usize) -> Self {
+        let most = if tiers > 1 { settings.workers.saturating_sub(1).max(1) } else { settings.workers };
+        Self { tiers: Mutex::default(), batch_rows: settings.batch_rows, most }
+    }
+
+    fn with<T>(&self, tier: &str, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut tiers: MutexGuard<'_, _> = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        change(tiers.entry(tier.to_owned()).or_default())
+    }
+
+    /// Rows that a worker of `lane` may claim of `tier` now; `None` when the tier is not for it.
+    pub fn rows(&self, tier: &str, lane: Lane) -> Option<usize> {
+        self.with(tier, |state| match (lane, state.isolated()) {
+            (Lane::Shared, false) => (state.in_flight < self.most).then_some(self.batch_rows),
+            (Lane::Isolated, true) if state.singly > 0 || !state.suspects.is_empty() => Some(1),
+            (Lane::Isolated, true) => Some(state.limit.unwrap_or(1)),
+            (Lane::Shared, true) | (Lane::Isolated, false) => None,
+        })
+    }
+
+    /// A batch of `tier` has been claimed.
+    pub fn begin(&self, tier: &str) {
+        self.with(tier, |state| state.in_flight += 1);
+    }
+
+    /// A batch of `tier` has ended, one way or another. Returns whether it had kept others waiting.
+    pub fn end(&self, tier: &str) -> bool {
+        self.with(tier, |state| {
+            let waiting = state.in_flight >= self.most;
+            state.in_flight = state.in_flight.saturating_sub(1);
+            waiting
+        })
+    }
+
+    /// All of a batch's outcomes are known. Returns whether isolation ends with it.
+    pub fn known(&self, tier: &str, ids: &[i64]) -> bool {
+        self.with(tier, |state| {
+            let before = state.isolated();
+            state.unknown = 0;
+            state.confirmed_since = true;
+            state.singly = state.singly.saturating_sub(ids.len());
+            for id in ids {
+                state.suspects.remove(id);
+            }
+            if state.suspects.is_empty() {
+                state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
+            }
+            before && !state.isolated()
+        })
+    }
+
+    /// A batch of `rows` got no answer on `connection`. Returns whether the tier is isolated now and was not before.
+    pub fn unknown(&self, tier: &str, rows: usize, connection: u64) -> bool {
+        self.with(tier, |state| {
+            if state.last_connection.replace(connection) == Some(connection) {
+                return false;
+            }
+            let before = state.isolated();
+            state.unknown += 1;
+            if state.unknown >= ISOLATE_AFTER {
+                state.limit = Some((rows / 2).max(1));
+            }
+            !before && state.isolated()
+        })
+    }
+
+    /// The broker refused one of `rows` without naming it: the next ones go one at a time.
+    pub fn singly(&self, tier: &str, rows: usize) {
+        self.with(tier, |state| state.singly = state.singly.max(rows));
+    }
+
+    /// A row got no answer although it was alone.
+    pub fn alone(&self, tier: &str, id: i64) -> Alone {
+        self.with(tier, |state| {
+            let fresh = std::mem::take(&mut state.confirmed_since);
+            let failures = state.suspects.entry(id).or_insert(0);
+            // Without a confirm in between it may as well be the broker.
+            *failures = if fresh || *failures == 0 { *failures + 1 } else { *failures };
+            if *failures < ROW_FAILS_AFTER {
+                return Alone::Again;
+            }
+            state.suspects.remove(&id);
+            Alone::Failed
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backoff::Backoff;
+    use std::time::Duration;
+
+    fn pace(workers: usize, tiers: usize) -> Pace {
+        let second = Duration::from_secs(1);
+        let settings = Settings {
+            workers,
+            batch_rows: 500,
+            batch_deadline: second,
+            max_attempts: 20,
+            backoff: Backoff { min: second, max: second },
+            poll: second,
+            notified: true,
+        };
+        Pace::new(&settings, tiers)
+    }
+
+    #[test]
+    fn one_tier_leaves_a_worker_for_the_others() {
+        let pace = pace(4, 2);
+        for _ in 0..3 {
+            assert_eq!(pace.rows("a", Lane::Shared), Some(500));
+            pace.begin("a");
+        }
+        assert_eq!(pace.rows("a", Lane::Shared), None);
+        assert_eq!(pace.rows("b", Lane::Shared), Some(500));
+        assert!(pace.end("a"), "somebody may be waiting");
+        assert_eq!(pace.rows("a", Lane::Shared), Some(500));
+        assert!(!pace.end("a"));
+    }
+
+    #[test]
+    fn one_lost_connection_is_one_incident_for_all_of_its_batches() {
+        let pace = pace(4, 1);
+        assert!(!pace.unknown("t", 500, 1));
+        assert!(!pace.unknown("t", 500, 1));
+        assert!(!pace.unknown("t", 500, 1));
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+        assert!(pace.unknown("t", 500, 2));
+        assert_eq!(pace.rows("t", Lane::Shared), None);
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(250));
+    }
+
+    #[test]
+    fn isolation_halves_down_to_the_row_and_ends_after_it() {
+        let pace = pace(4, 1);
+        let mut connection = 0;
+        let mut lose = |rows| {
+            connection += 1;
+            pace.unknown("t", rows, connection)
+        };
+        lose(500);
+        lose(500);
+        let mut rows = pace.rows("t", Lane::Isolated).unwrap();
+        while rows > 1 {
+            lose(rows);
+            rows = pace.rows("t", Lane::Isolated).unwrap();
+        }
+        for failure in 1..=3 {
+            lose(1);
+            let expected = if failure == 3 { Alone::Failed } else { Alone::Again };
+            assert_eq!(pace.alone("t", 7), expected, "failure {failure}");
+            pace.known("t", &[8]);
+        }
+        assert!((0..10).any(|_| pace.known("t", &[9])), "isolation ends");
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+
+    #[test]
+    fn a_row_is_not_blamed_while_nothing_else_gets_through_either() {
+        let pace = pace(4, 1);
+        assert!((0..10).all(|_| pace.alone("t", 7) == Alone::Again));
+    }
+
+    #[test]
+    fn after_an_unnamed_refusal_rows_go_one_at_a_time() {
+        let pace = pace(4, 1);
+        pace.singly("t", 2);
+        assert_eq!(pace.rows("t", Lane::Shared), None);
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
+        assert!(!pace.known("t", &[1]));
+        assert!(pace.known("t", &[2]));
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+}

@@ -1,0 +1,263 @@
+//! A worker: takes a batch from the desk to its end, again and again.
+
+use super::desk::Claimed;
+use super::fate::{self, Retry};
+use super::hops::{Gate, PROBE};
+use super::pace::Alone;
+use super::{Batch, Broker, Fate, Lane, Outbox, Outgoing, Publisher, Relay};
+use crate::admin::health::Part;
+use crate::admin::metrics::Metrics;
+use crate::message::Row;
+use crate::tier::{Hop, Tier};
+use crate::verdict::{Attempt, Cause, Judgement, Outcome, Verdict, judge};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+impl<O: Outbox, B: Broker> Relay<O, B> {
+    /// Works until the stop: what is in flight is confirmed and settled, nothing new is claimed.
+    pub async fn work(&self, name: &str, lane: Lane) {
+        let mut kept: Option<B::Publisher> = None;
+        while !self.stop.raised() {
+            if lane == Lane::Isolated && !self.wait_for_isolation(name).await {
+                break;
+            }
+            // No claim is open while the broker is away or blocked: a channel comes first.
+            let mut publisher = match kept.take().filter(Publisher::usable) {
+                Some(publisher) => publisher,
+                None => match self.patient(name, self.broker.publisher(lane)).await {
+                    Some(publisher) => publisher,
+                    None => break,
+                },
+            };
+            if let Some(claimed) = self.next(lane, &publisher, name).await {
+                let tier = claimed.tier;
+                self.batch(claimed, &mut publisher, lane).await;
+                if self.pace.end(&tier.name) {
+                    self.desk(lane).wake.ring();
+                }
+            }
+            kept = Some(publisher);
+        }
+        self.health.retire(name);
+    }
+
+    /// Waits until a tier is isolated; false at the stop.
+    async fn wait_for_isolation(&self, name: &str) -> bool {
+        loop {
+            let ring = self.isolated.wake.next();
+            if self.tiers.keys().any(|tier| self.pace.rows(tier, Lane::Isolated).is_some()) {
+                return true;
+            }
+            if self.patient(name, ring).await.is_none() {
+                return false;
+            }
+        }
+    }
+
+    /// One batch: plan, publish, judge, settle or roll back.
+    async fn batch(&self, Claimed { tier, batch }: Claimed<'_, O::Batch>, publisher: &mut B::Publisher, lane: Lane) {
+        let started = Instant::now();
+        let plan = fate::plan(tier, batch.rows(), batch.now(), &publisher.bounds(), self.gates());
+        let mut fates = plan.decided;
+        log_decided(tier, batch.rows(), &fates);
+        let outcomes = self.publish(publisher, &plan.outgoing, tier).await;
+        let attempts: Vec<Attempt<'_>> = plan
+            .outgoing
+            .iter()
+            .zip(outcomes)
+            .map(|(out, outcome)| Attempt { hop: &out.hop, row_key: out.row_key, outcome })
+            .collect();
+        let elapsed = i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let now = batch.now().saturating_add(elapsed);
+        let retry = Retry { max_attempts: self.settings.max_attempts, backoff: self.settings.backoff, now };
+        match judge(&attempts) {
+            Judgement::Decided { verdicts, troubles, refusing, healthy } => {
+                let waits = self.note_hops(tier, &plan.outgoing, &troubles, &refusing, &healthy);
+                for (out, verdict) in plan.outgoing.iter().zip(&verdicts) {
+                    log_verdict(out, verdict);
+                    fates.push((out.message.id, retry.fate(out, verdict, &waits)));
+                }
+                let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
+                self.settle(tier, batch, &fates, &verdicts, &sent).await;
+            }
+            Judgement::Unknown { reason, cause, troubles } => {
+                Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
+                self.note_hops(tier, &plan.outgoing, &troubles, &[], &[]);
+                let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
+                    .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
+                    .flatten();
+                self.note_unknown(tier, attempts.len(), &cause, &reason, publisher.connection());
+                let ended = match alone {
+                    Some(fate) => {
+                        fates.push(fate);
+                        batch.settle(&fates).await
+                    }
+                    None => batch.roll_back().await,
+                };
+                self.report(ended);
+            }
+        }
+    }
+
+    async fn publish(&self, publisher: &mut B::Publisher, outgoing: &[Outgoing<'_>], tier: &Tier) -> Vec<Outcome> {
+        if outgoing.is_empty() {
+            return Vec::new();
+        }
+        Metrics::add(&self.metrics.published, &tier.name, outgoing.len());
+        publisher.publish(outgoing, self.settings.batch_deadline).await
+    }
+
+    /// How long each hop is closed for one more message of this batch.
+    fn gates(&self) -> impl FnMut(&Hop) -> Option<Duration> + '_ {
+        let mut gates: HashMap<Hop, (Gate, usize)> = HashMap::new();
+        move |hop| {
+            let (gate, used) = gates.entry(hop.clone()).or_insert_with(|| (self.hops.gate(hop, Instant::now()), 0));
+            *used += 1;
+            match gate {
+                Gate::Open => None,
+                Gate::Probe if *used <= PROBE => None,
+                Gate::Probe => Some(self.settings.backoff.min),
+                Gate::Closed(wait) => Some(*wait),
+            }
+        }
+    }
+
+    /// Remembers what hops did, and returns how long what each of them refused has to wait.
+    fn note_hops(
+        &self,
+        tier: &Tier,
+        outgoing: &[Outgoing<'_>],
+        troubles: &BTreeMap<Hop, String>,
+        refusing: &[Hop],
+        healthy: &[Hop],
+    ) -> BTreeMap<Hop, Duration> {
+        let mut waits = BTreeMap::new();
+        for (hop, reason) in troubles {
+            let (wait, new) = self.hops.trouble(hop, Instant::now());
+            waits.insert(hop.clone(), wait);
+            let by_row = outgoing.iter().any(|out| out.row_key && out.hop == *hop);
+            if !by_row {
+                self.health.problem(Part::Hop(hop.to_string()), reason);
+                self.broker.check_topology();
+            } else if new {
+                tracing::warn!(tier = tier.name, hop = %hop, reason, "{hop} is in trouble: {reason}");
+            }
+        }
+        for hop in refusing {
+            waits.insert(hop.clone(), self.hops.refused(hop));
+            self.health.forget(&Part::Hop(hop.to_string()));
+        }
+        for hop in healthy {
+            if self.hops.healthy(hop) {
+                self.health.forget(&Part::Hop(hop.to_string()));
+            }
+        }
+        waits
+    }
+
+    /// Writes a decided batch; counts only what was committed.
+    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], verdicts: &[Verdict], sent: &[i64]) {
+        let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| wanted(verdict)).count();
+        let settled = batch.settle(fates).await;
+        if settled.is_ok() {
+            let parked = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count();
+            Metrics::add(&self.metrics.confirmed, &tier.name, sent.len());
+            Metrics::add(&self.metrics.parked, &tier.name, parked);
+            Metrics::add(&self.metrics.returned, &tier.name, count(|v| matches!(v, Verdict::Unroutable(_))));
+            Metrics::add(&self.metrics.nacked, &tier.name, count(|v| matches!(v, Verdict::Refused(_))));
+            let hop = count(|v| matches!(v, Verdict::HopTrouble(_)));
+            Metrics::add(&self.metrics.nacked, &tier.name, hop);
+            if self.pace.known(&tier.name, sent) {
+                tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
+                self.shared.wake.ring();
+            }
+        }
+        self.report(settled);
+    }
+
+    /// A failed settle is the database's trouble: the rows show what became of them at the next claim.
+    fn report(&self, ended: Result<(), O::Error>) {
+        if let Err(error) = ended {
+            self.health.problem(Part::Postgres, &error.to_string());
+            tracing::warn!(%error, "a batch could not be settled, its messages may be published again: {error}");
+        }
+    }
+
+    /// The fate of a row that got no answer although it was alone on its connection.
+    fn alone(&self, tier: &Tier, out: &Outgoing<'_>, retry: &Retry, reason: &str) -> (i64, Fate) {
+        let id = out.message.id;
+        let fate = match self.pace.alone(&tier.name, id) {
+            Alone::Failed => retry.failed(out, &format!("no answer whenever it is published alone: {reason}")),
+            Alone::Again => {
+                let until = fate::retry_at(i64::MIN, retry.now, self.settings.backoff.min);
+                Fate::Later { until, counted: false, reason: Some(reason.to_owned()) }
+            }
+        };
+        (id, fate)
+    }
+
+    fn note_unknown(&self, tier: &Tier, messages: usize, cause: &Cause, reason: &str, connection: u64) {
+        tracing::warn!(
+            tier = tier.name,
+            messages,
+            reason,
+            "outcome of {messages} messages unknown, they will be published again with the same message_id: {reason}"
+        );
+        let isolated = match cause {
+            Cause::Hop => false,
+            Cause::OneOfSeveral => {
+                self.pace.singly(&tier.name, messages);
+                true
+            }
+            Cause::NoAnswer => self.pace.unknown(&tier.name, messages, connection),
+        };
+        if isolated {
+            tracing::warn!(tier = tier.name, "tier {}: isolated on a connection of its own", tier.name);
+            self.isolated.wake.ring();
+        }
+    }
+}
+
+fn ids_of(outgoing: &[Outgoing<'_>], verdicts: &[Verdict]) -> Vec<i64> {
+    let pairs = outgoing.iter().zip(verdicts);
+    pairs.filter(|(_, verdict)| **verdict == Verdict::Sent).map(|(out, _)| out.message.id).collect()
+}
+
+/// One line for each row that was decided without publishing; holding is daily business, parking is not.
+fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
+    let by_id: HashMap<i64, &Row> = rows.iter().map(|row| (row.id, row)).collect();
+    for (id, fate) in fates {
+        let Some(row) = by_id.get(id) else { continue };
+        let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
+        match fate {
+            Fate::Parked { reason, .. } => {
+                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+            }
+            Fate::Later { until, .. } => {
+                tracing::debug!(tier = tier.name, %message_id, key, verdict = "held", until, "held {message_id}");
+            }
+            Fate::Sent => {}
+        }
+    }
+}
+
+/// One line for each message that was not sent. What is not the row's fault is summed up elsewhere, so only at debug.
+fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
+    let tier = &out.message.tier;
+    let (message_id, key) = (out.message.message_id, out.message.key.as_deref().unwrap_or_default());
+    match verdict {
+        Verdict::Sent => {}
+        Verdict::Unroutable(reason) => {
+            tracing::warn!(tier, %message_id, key, verdict = "unroutable", reason, "unroutable {message_id}: {reason}");
+        }
+        Verdict::Bad(reason) => {
+            tracing::warn!(tier, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+        }
+        Verdict::Refused(reason) => {
+            tracing::debug!(tier, %message_id, key, verdict = "refused", reason, "refused {message_id}: {reason}");
+        }
+        Verdict::HopTrouble(reason) => {
+            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", reason, "refused {message_id}: {reason}");
+        }
+    }
+}

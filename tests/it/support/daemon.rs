@@ -1,0 +1,213 @@
+//! The real binary as a child process: `duebox run` and the one-shot commands.
+
+use super::http;
+use super::process::Process;
+use super::rig::Rig;
+use super::run::run;
+use nix::sys::signal::Signal;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_duebox");
+
+/// A running `duebox run`. Dropping it kills it.
+pub(crate) struct Daemon {
+    process: Process,
+    admin_port: u16,
+    config: PathBuf,
+    log: Arc<Mutex<String>>,
+}
+
+impl Daemon {
+    /// Starts the daemon with this relay.toml; does not wait for it to be ready.
+    #[track_caller]
+    pub(crate) fn start(rig: &Rig, toml: &str) -> Self {
+        Self::start_with(rig, toml, &[])
+    }
+
+    /// The same with environment variables, for settings and secrets that come that way.
+    #[track_caller]
+    pub(crate) fn start_with(rig: &Rig, toml: &str, env: &[(&str, &str)]) -> Self {
+        let folder = run().folder("daemon");
+        let config = folder.join("relay.toml");
+        fs::write(&config, toml).unwrap();
+        let mut command = command(&folder);
+        command.arg("run").arg("--config").arg(&config).envs(env.iter().copied());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = Process::spawn(&mut command, "KILL");
+        let log = Arc::default();
+        capture(process.child().stdout.take(), &log);
+        capture(process.child().stderr.take(), &log);
+        let admin_port = admin_port(toml);
+        eprintln!("{}: daemon {} with {}", rig.name(), process.pid(), config.display());
+        Self { process, admin_port, config, log }
+    }
+
+    /// Its relay.toml, for a test that changes it and sends SIGHUP.
+    pub(crate) fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// Its pid.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// Everything it wrote so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for a line with `text` in it and returns the first.
+    #[track_caller]
+    pub(crate) fn wait_log(&self, text: &str, within: Duration) -> String {
+        let mut found = None;
+        self.watch(&format!("a log line with {text:?}"), within, || {
+            found = self.log().lines().find(|line| line.contains(text)).map(str::to_owned);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Waits until `/readyz` says 200.
+    #[track_caller]
+    pub(crate) fn wait_ready(&self, within: Duration) {
+        self.watch("ready", within, || self.status("/readyz") == Some(200));
+    }
+
+    /// Waits until `/readyz` answers something other than 200.
+    #[track_caller]
+    pub(crate) fn wait_unready(&self, within: Duration) {
+        self.watch("not ready", within, || self.status("/readyz").is_some_and(|code| code != 200));
+    }
+
+    /// GET on the admin port: status and body; none while it does not answer.
+    pub(crate) fn get(&self, path: &str) -> Option<(u16, String)> {
+        http::get(self.admin_port, path).ok()
+    }
+
+    /// A sample of `/metrics` by its exact name and labels as printed; none when absent.
+    pub(crate) fn metric(&self, name_with_labels: &str) -> Option<f64> {
+        let (_, text) = self.get("/metrics")?;
+        let mut samples = text.lines().filter_map(|line| line.rsplit_once(' '));
+        let (_, value) = samples.find(|(name, _)| *name == name_with_labels)?;
+        value.parse().ok()
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn sigterm(&self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Kills it.
+    pub(crate) fn kill9(&self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    /// Freezes it.
+    pub(crate) fn sigstop(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub(crate) fn sigcont(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Sends any signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    /// Waits for its end and returns the exit code; 128 + n when signal n ended it.
+    #[track_caller]
+    pub(crate) fn wait_exit(&mut self, within: Duration) -> i32 {
+        let status = self.process.wait_exit(within);
+        let status = status.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.log()));
+        code(status)
+    }
+
+    /// The most memory it ever had resident.
+    pub(crate) fn vm_hwm_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    fn status(&self, path: &str) -> Option<u16> {
+        self.get(path).map(|(status, _)| status)
+    }
+
+    /// As `eventually`, with the log in the failure.
+    #[track_caller]
+    fn watch(&self, what: &str, within: Duration, mut holds: impl FnMut() -> bool) {
+        let deadline = std::time::Instant::now() + within;
+        while !holds() {
+            let late = std::time::Instant::now() >= deadline;
+            assert!(!late, "not within {within:?}: {what}; the daemon's log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Runs a one-shot command to its end: exit code, stdout, stderr.
+pub(crate) fn run_cli(args: &[&str]) -> (i32, String, String) {
+    run_cli_with(args, &[])
+}
+
+/// The same with environment variables. A relay.toml is looked for in an empty folder unless `--config` is given.
+pub(crate) fn run_cli_with(args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
+    let output = command(&run().folder("cli")).args(args).envs(env.iter().copied()).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (code(output.status), text(&output.stdout), text(&output.stderr))
+}
+
+impl Rig {
+    /// Applies the migrations to the test's database, as its owner, with grants to roles if any:
+    /// `&["--grant-relay", &role]`.
+    #[track_caller]
+    pub(crate) fn migrate(&self, grants: &[&str]) {
+        let url = self.postgres_url();
+        let (code, _, stderr) = run_cli(&[&["migrate", "--url", &url], grants].concat());
+        assert_eq!(code, 0, "duebox migrate: {stderr}");
+    }
+}
+
+/// The binary in `folder`, without settings from the environment of the test run.
+fn command(folder: &Path) -> Command {
+    let mut command = Command::new(BINARY);
+    command.current_dir(folder).env("NO_COLOR", "1");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DUEBOX_") || name.starts_with("PG")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn code(status: std::process::ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap()
+}
+
+/// Collects lines into `log` until the stream ends.
+fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>) {
+    let stream = stream.expect("piped");
+    let log = Arc::clone(log);
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.push_str(&String::from_utf8_lossy(&line));
+            log.push('\n');
+        }
+    });
+}
+
+/// The port of `[admin] listen`.
+fn admin_port(toml: &str) -> u16 {
+    let mut lines = toml.lines().skip_while(|line| line.trim() != "[admin]");
+    let listen = lines.find_map(|line| line.trim().strip_prefix("listen")).expect("[admin] listen");
+    listen.rsplit_once(':').unwrap().1.trim_end_matches('"').parse().unwrap()
+}
