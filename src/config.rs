@@ -81,7 +81,7 @@ pub fn load(path: Option<&Path>) -> Result<Loaded, ConfigError> {
     let Some(path) = found else {
         return Err(ConfigError::NotFound { searched: PLACES.iter().map(PathBuf::from).collect() });
     };
-    // A variable that is no text cannot be one of ours with a value that we take: it is met as a broken value.
+    // Bytes that are no text leave a replacement character, which is refused where it matters: in variables of ours.
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     load_with(&path, std::env::vars_os().map(|(name, value)| (text(name), text(value))))
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use secrecy::SecretString;
 
-/// One RabbitMQ to connect to. `Display` and `Debug` leave the password out.
+/// One broker to connect to. `Display` and `Debug` leave the password out.
 #[derive(Debug, Clone)]
 pub struct AmqpUrl {
     /// Host name or address; an IPv6 address without its brackets.
@@ -97,6 +97,10 @@ fn read_address(address: &str) -> Result<(String, u16), String> {
             "" => (host, None),
             _ => (host, Some(port.strip_prefix(':').ok_or("must have ':port' or nothing after ']'")?)),
         }
+    } else if address.matches(':').count() > 1 {
+        return Err(
+            "must have an IPv6 address in brackets, and '/', ':' and '@' of a password as %2F, %3A, %40".to_owned()
+        );
     } else {
         address.split_once(':').map_or((address, None), |(host, port)| (host, Some(port)))
     };
@@ -108,9 +112,10 @@ fn read_address(address: &str) -> Result<(String, u16), String> {
     match port.parse() {
         // A leading '+' parses as well, and 0 is "any port" only to whoever listens.
         Ok(number) if number > 0 && port.chars().all(|c| c.is_ascii_digit()) => Ok((host, number)),
-        _ => Err("must have a port from 1 to 65535 (an IPv6 address goes in brackets, '/' and ':' of a password are \
-                  written %2F and %3A)"
-            .to_owned()),
+        _ => {
+            Err("must have a port from 1 to 65535 ('/', '?' and '@' of a password are written %2F, %3F and %40)"
+                .to_owned())
+        }
     }
 }
 

@@ -82,11 +82,19 @@ pub(crate) fn merge(
     for (name, value) in variables {
         match key_of(&name, &lines) {
             None => {}
+            // What is no text arrives with this character, and a password would silently be another one.
+            Some(Ok(_)) if value.contains('\u{FFFD}') => {
+                problems.push(env_problem(&name, "must be UTF-8".to_owned()));
+            }
             Some(Ok(key)) => {
                 if insert(&mut dict, &key, value) {
                     env.insert(key, name);
                 } else {
-                    problems.push(env_problem(&name, "sets a table and a key inside it at once".to_owned()));
+                    problems.push(env_problem(
+                        &name,
+                        "contradicts another variable: both set the same key, or one sets the table of the other"
+                            .to_owned(),
+                    ));
                 }
             }
             Some(Err(rule)) => problems.push(env_problem(&name, rule)),
@@ -182,9 +190,9 @@ fn insert(dict: &mut Dict, key: &[String], text: String) -> bool {
     match key {
         [] => false,
         [last] => dict.insert(last.clone(), Value::from(text)).is_none(),
-        [first, rest @ ..] => match dict.entry(first.clone()).or_insert_with(|| Value::from(Dict::new())) {
-            Value::Dict(_, inner) => insert(inner, rest, text),
-            _ => false,
-        },
+        [first, rest @ ..] => {
+            let inner = dict.entry(first.clone()).or_insert_with(|| Value::from(Dict::new()));
+            if let Value::Dict(_, inner) = inner { insert(inner, rest, text) } else { false }
+        }
     }
 }

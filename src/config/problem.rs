@@ -55,7 +55,7 @@ impl fmt::Display for Problem {
         f.write_str(&self.rule)?;
         match &self.origin {
             Origin::Default => Ok(()),
-            origin => write!(f, " ({origin})"),
+            origin @ (Origin::File { .. } | Origin::Env(_)) => write!(f, " ({origin})"),
         }
     }
 }

@@ -49,8 +49,8 @@ fn read_password_from(
     if password.is_empty() { Err(PasswordError::Empty { path }) } else { Ok(Some(password.into())) }
 }
 
-/// A Postgres URL without its secrets; when in doubt, nothing of it.
-pub(crate) fn mask_postgres_url(text: &str) -> String {
+/// A URL without its secrets; when in doubt, nothing of it.
+pub(crate) fn mask_url(text: &str) -> String {
     let masked = || "***".to_owned();
     let Some((scheme, rest)) = text.split_once("://") else { return masked() };
     // The last '@' of all, because a password may hold '/', '?' and '@' by mistake.
@@ -69,7 +69,8 @@ pub(crate) fn mask_postgres_url(text: &str) -> String {
     }
     let user = login.map(|login| login.split(':').next().unwrap_or_default());
     let user = user.map(|user| if user.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') { user } else { "***" });
-    let login = user.map(|user| format!("{user}:***@")).unwrap_or_default();
+    let password = if login.is_some_and(|login| login.contains(':')) { ":***" } else { "" };
+    let login = user.map(|user| format!("{user}{password}@")).unwrap_or_default();
     let query = query.map(mask_query).unwrap_or_default();
     format!("{scheme}://{login}{address}{query}")
 }
@@ -106,7 +107,7 @@ mod tests {
     fn a_masked_url_tells_where_but_not_the_secret() {
         for (url, shown) in [
             ("postgres://app:canary@db:5432/shop?sslmode=disable", "postgres://app:***@db:5432/shop?sslmode=disable"),
-            ("postgresql://app@db1,db2:5433/shop", "postgresql://app:***@db1,db2:5433/shop"),
+            ("postgresql://app@db1,db2:5433/shop", "postgresql://app@db1,db2:5433/shop"),
             ("postgres://[::1]:5432/shop", "postgres://[::1]:5432/shop"),
             ("postgres://[::1]/shop", "postgres://[::1]/shop"),
             ("postgres://app:can/ary@db/shop", "postgres://app:***@db/shop"),
@@ -118,7 +119,7 @@ mod tests {
             ("host=db password=canary", "***"),
             ("canary", "***"),
         ] {
-            assert_eq!(mask_postgres_url(url), shown, "{url}");
+            assert_eq!(mask_url(url), shown, "{url}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::amqp_url::AmqpUrl;
-use super::secret::{PasswordError, mask_postgres_url, read_password};
+use super::secret::{PasswordError, mask_url, read_password};
 use super::sections::password_file;
 use super::shape::{Raw, Shape, choice, duration, list, quote, text, whole};
 use super::table::Table;
@@ -84,11 +84,8 @@ fn postgres_url() -> Shape<SecretString> {
             Some(_) => Err("must have sslmode disable, allow or prefer: TLS comes with a later version".to_owned()),
         }
     };
-    let show = |url: &SecretString| quote(&mask_postgres_url(url.expose_secret()));
-    Shape {
-        mask: Some(|raw| quote(&raw.text().map_or_else(|| "***".to_owned(), mask_postgres_url))),
-        ..Shape::new(show, read)
-    }
+    let show = |url: &SecretString| quote(&mask_url(url.expose_secret()));
+    Shape { mask: Some(|raw| quote(&raw.text().map_or_else(|| "***".to_owned(), mask_url))), ..Shape::new(show, read) }
 }
 
 /// The value of `sslmode` in a URL or in a `key=value` string.
@@ -156,11 +153,20 @@ impl RabbitMq {
 fn amqp_urls() -> Shape<Vec<AmqpUrl>> {
     let read = |raw: &Raw<'_>| AmqpUrl::parse(raw.text().ok_or("must be a text in quotes")?);
     let show = |url: &AmqpUrl| quote(&url.to_string());
-    let one = Shape { mask: Some(|_| "***".to_owned()), ..Shape::new(show, read) };
+    let one = Shape { mask: Some(mask_urls), ..Shape::new(show, read) };
     list(one, |urls| {
         let shown: Vec<String> = urls.iter().map(|url| quote(&url.to_string())).collect();
         format!("[{}]", shown.join(", "))
     })
+}
+
+/// What was written where AMQP URLs are wanted, without the secrets.
+fn mask_urls(raw: &Raw<'_>) -> String {
+    let Some(values) = raw.list() else {
+        return quote(&raw.text().map_or_else(|| "***".to_owned(), mask_url));
+    };
+    let shown = values.iter().map(|value| quote(&value.as_str().map_or_else(|| "***".to_owned(), mask_url)));
+    format!("[{}]", shown.collect::<Vec<_>>().join(", "))
 }
 
 /// `declare`; the other two of the design are answered with their own sentence.

@@ -26,30 +26,27 @@ impl Raw<'_> {
         self.value.as_str()
     }
 
+    /// The text of a variable, which may stand for something else.
+    fn variable(&self) -> Option<&str> {
+        self.text().filter(|_| self.env).map(str::trim)
+    }
+
     /// The whole number, if it is one.
     pub(crate) fn whole(&self) -> Option<i128> {
-        match self.value {
-            Value::String(_, text) if self.env => text.trim().parse().ok(),
-            Value::Num(_, Num::F32(_) | Num::F64(_)) => None,
-            value => value.to_i128(),
-        }
+        let Value::Num(_, number) = self.value else { return self.variable()?.parse().ok() };
+        // Unsigned and signed are two kinds to figment, and a float is neither.
+        number.to_i128().or_else(|| number.to_u128().and_then(|n| i128::try_from(n).ok()))
     }
 
     /// The truth value, if it is one.
     pub(crate) fn boolean(&self) -> Option<bool> {
-        match self.value {
-            Value::String(_, text) if self.env => text.trim().parse().ok(),
-            value => value.to_bool(),
-        }
+        self.value.to_bool().or_else(|| self.variable()?.parse().ok())
     }
 
     /// The list, if it is one: in the environment `[a, "b"]`, or one entry without brackets.
-    fn list(&self) -> Option<Vec<Value>> {
-        match self.value {
-            Value::Array(_, values) => Some(values.clone()),
-            Value::String(_, text) if self.env => Some(split_list(text).into_iter().map(Value::from).collect()),
-            _ => None,
-        }
+    pub(crate) fn list(&self) -> Option<Vec<Value>> {
+        let of_variable = || Some(split_list(self.variable()?).into_iter().map(Value::from).collect());
+        self.value.as_array().map(<[Value]>::to_vec).or_else(of_variable)
     }
 
     /// The value as it was written, for an error.
@@ -58,7 +55,7 @@ impl Raw<'_> {
             Value::String(_, text) => quote(&shorten(text)),
             Value::Bool(_, value) => value.to_string(),
             Value::Num(_, Num::F64(value)) => value.to_string(),
-            Value::Num(_, number) => number.to_i128().map_or_else(|| "a number".to_owned(), |n| n.to_string()),
+            Value::Num(..) => self.whole().map_or_else(|| "a number".to_owned(), |n| n.to_string()),
             Value::Array(_, values) => {
                 let shown: Vec<String> = values.iter().map(|value| Raw { value, env: self.env }.show()).collect();
                 format!("[{}]", shown.join(", "))

@@ -147,29 +147,17 @@ impl Table<'_> {
     /// The table at a key; `None` when it is missing, or no table, which is noted.
     pub(crate) fn table(&mut self, key: &'static str) -> Option<Table<'_>> {
         self.known.push(key);
-        match self.values.remove(key)? {
-            Value::Dict(_, values) => {
-                Some(Table { path: self.path_of(key), reader: self.reader, values, known: Vec::new() })
-            }
-            value => {
-                self.reject(key, &value, Some(|_| "***".to_owned()), format!("must be a table, [{key}]"));
-                None
-            }
+        let value = self.values.remove(key)?;
+        if let Value::Dict(_, values) = value {
+            return Some(Table { path: self.path_of(key), reader: self.reader, values, known: Vec::new() });
         }
+        self.reject(key, &value, Some(|_| "***".to_owned()), format!("must be a table, [{key}]"));
+        None
     }
 
-    /// The table at a key, empty when it is missing.
+    /// The table at a key, empty when it is missing or no table.
     pub(crate) fn section(&mut self, key: &'static str) -> Table<'_> {
-        if !self.has(key) {
-            self.values.insert(key.to_owned(), Value::from(Dict::new()));
-        }
-        if !matches!(self.values.get(key), Some(Value::Dict(..))) {
-            // Notes the problem, and goes on with an empty table to find the others.
-            self.table(key);
-            self.values.insert(key.to_owned(), Value::from(Dict::new()));
-        }
-        let values = self.values.remove(key).and_then(Value::into_dict).unwrap_or_default();
-        self.known.push(key);
+        let values = self.table(key).map(|mut table| std::mem::take(&mut table.values)).unwrap_or_default();
         Table { path: self.path_of(key), reader: self.reader, values, known: Vec::new() }
     }
 
@@ -186,11 +174,10 @@ impl Table<'_> {
     pub(crate) fn drain_tables(mut self, mut each: impl FnMut(Table<'_>, &str)) {
         for (name, value) in std::mem::take(&mut self.values) {
             let path = self.path_of(&name);
-            match value {
-                Value::Dict(_, values) => {
-                    each(Table { reader: self.reader, path, values, known: Vec::new() }, &name);
-                }
-                value => self.reject(&name, &value, None, format!("must be a table, [{}]", dotted(&path))),
+            if let Value::Dict(_, values) = value {
+                each(Table { reader: self.reader, path, values, known: Vec::new() }, &name);
+            } else {
+                self.reject(&name, &value, None, format!("must be a table, [{}]", dotted(&path)));
             }
         }
     }
@@ -201,12 +188,13 @@ impl Table<'_> {
             let path = self.path_of(&key);
             let origin = self.reader.origins.of(&path);
             let near = nearest(&key, self.known.iter().copied());
-            let section = if self.path.is_empty() { "file".to_owned() } else { format!("[{}]", dotted(&self.path)) };
+            let section =
+                if self.path.is_empty() { "the file".to_owned() } else { format!("[{}]", dotted(&self.path)) };
             let hint = near.map(|near| match origin {
                 Origin::Env(_) => format!("; the nearest is {}", variable(&self.path_of(near))),
                 Origin::Default | Origin::File { .. } => format!("; the nearest is '{near}'"),
             });
-            let rule = format!("is not a key of the {section}{}", hint.unwrap_or_default());
+            let rule = format!("is not a key of {section}{}", hint.unwrap_or_default());
             // No value: under a mistyped key it may be a password.
             self.reader.problems.push(Problem { key: dotted(&path), value: None, rule, origin });
         }

@@ -128,6 +128,7 @@ fn read_target(table: &mut Table<'_>) -> Option<Target> {
         table.missing("target", "where messages end, such as { queue = \"order.due\" }");
     }
     let mut table = table.table("target")?;
+    let named = table.has("queue") || table.has("exchange");
     let name = text(MAX_AMQP_NAME);
     let queue = table.optional("queue", &name);
     let exchange = table.optional("exchange", &name);
@@ -149,7 +150,10 @@ fn read_target(table: &mut Table<'_>) -> Option<Target> {
             Some(Target::Queue(queue))
         }
         (None, None) => {
-            table.wrong("must name a queue or an exchange");
+            // One that is set and not taken is noted already.
+            if !named {
+                table.wrong("must name a queue or an exchange");
+            }
             None
         }
     };

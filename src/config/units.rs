@@ -143,6 +143,8 @@ mod tests {
         assert_eq!(parse_bytes("8MiB"), Ok(8_388_608));
         assert_eq!(parse_bytes("512 KiB"), Ok(524_288));
         assert_eq!(parse_bytes("1GB"), Ok(1_000_000_000));
+        assert_eq!((show_bytes(3_000_000), show_bytes(3 << 20)), ("3MB".to_owned(), "3MiB".to_owned()));
+        assert_eq!((show_bytes(0), show_bytes(1_025)), ("0B".to_owned(), "1025B".to_owned()));
         assert!(parse_bytes("8388608").unwrap_err().contains("8388608B"));
         for text in ["", "MiB", "-1MiB", "1.5MiB", "8mib", "99999999999GiB"] {
             assert!(parse_bytes(text).unwrap_err().contains("such as \"8MiB\""), "{text}");

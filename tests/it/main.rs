@@ -9,6 +9,7 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod config;
 mod rig;
 mod sql_interface;
 mod support;
