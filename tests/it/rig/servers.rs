@@ -80,7 +80,7 @@ async fn a_consumer_sees_what_was_published() {
     assert!(second.redelivered && second.text() == "{}" && second.at > first.at);
     consumer.ack(&second).await;
 
-    drop(consumer);
+    consumer.close().await;
     broker.publish("", "q", b"2", BasicProperties::default()).await;
     assert_eq!(broker.drain("q").await.len(), 1);
     let mut consumer = Consumer::new(&rig.amqp_url(), "q").await;

@@ -138,11 +138,11 @@ impl Inspector {
     }
 }
 
-/// A consumer of one queue. Dropping it closes its connection: what it did not ack goes back.
+/// A consumer of one queue. Dropping it closes its connection some time later; `close` waits for that.
 pub(crate) struct Consumer {
     channel: Channel,
     stream: lapin::Consumer,
-    _inspector: Inspector,
+    inspector: Inspector,
 }
 
 impl Consumer {
@@ -162,7 +162,7 @@ impl Consumer {
         channel.basic_qos(1, BasicQosOptions::default()).await.unwrap();
         let options = BasicConsumeOptions { no_ack, ..Default::default() };
         let stream = channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await.unwrap();
-        Self { channel, stream, _inspector: inspector }
+        Self { channel, stream, inspector }
     }
 
     /// The next delivery, or none `within` this time.
@@ -180,6 +180,11 @@ impl Consumer {
     pub(crate) async fn requeue(&self, delivery: &Delivery) {
         let options = BasicNackOptions { requeue: true, multiple: false };
         self.channel.basic_nack(delivery.tag, options).await.unwrap();
+    }
+
+    /// Ends it: what it did not ack is back in its queue.
+    pub(crate) async fn close(self) {
+        self.inspector.connection.close(200, "done".into()).await.unwrap();
     }
 }
 

@@ -4,6 +4,7 @@
 //! when the test process is gone; a run whose watchdog was killed as well is swept up by the next one.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -80,12 +81,20 @@ pub(crate) fn watchdog(dir: &Path) -> Child {
 /// Ends the processes of crashed runs under `base` and removes their directories; returns these.
 pub(crate) fn sweep(base: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(base).unwrap().flatten().map(|e| e.path());
-    let dead: Vec<PathBuf> = entries.filter(|path| is_leftover(path)).collect();
+    let dead: Vec<PathBuf> = entries.filter(|path| is_ours(path) && is_leftover(path)).collect();
     for dir in &dead {
+        // The watchdog of a run that has just ended may be at it as well; whoever comes second finds less to do.
         let status = reaper(dir).stdin(Stdio::null()).status().unwrap();
-        assert!(status.success(), "sweeping {}: {status}", dir.display());
+        if !status.success() {
+            eprintln!("sweeping {}: {status}", dir.display());
+        }
     }
     dead
+}
+
+/// Runs of other users are theirs to sweep up.
+fn is_ours(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() == nix::unistd::geteuid().as_raw())
 }
 
 /// Whether `path` is the directory of a run whose process is gone. The start time is part of the name, because a pid
