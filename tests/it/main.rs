@@ -10,6 +10,7 @@
 //! One binary; the module list is the list of promises.
 
 mod config;
+mod delivery;
 mod rig;
 mod sql_interface;
 mod support;

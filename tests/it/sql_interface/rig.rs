@@ -1,12 +1,13 @@
 //! A migrated database of its own for each test, and clients in each role.
 
+use crate::support::postgres::Postgres;
 use duebox::outbox::migrate::{self, Grants};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio_postgres::{Client, Config, Error, NoTls, error::SqlState};
 
-/// Where the server is, as a superuser. The one line to change when the rig brings its own.
+/// Where the server is, as a superuser.
 fn server() -> Config {
-    std::env::var("DUEBOX_TEST_POSTGRES").expect("DUEBOX_TEST_POSTGRES names a server").parse().unwrap()
+    Postgres::shared().url("postgres", "postgres").parse().unwrap()
 }
 
 /// A database, dropped with the server. The roles are named after it, as roles belong to the server.

@@ -10,6 +10,7 @@ pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod rabbit;
+pub(crate) mod relay;
 pub(crate) mod rig;
 pub(crate) mod run;
 pub(crate) mod wait;
