@@ -111,9 +111,9 @@ impl Tasks {
     fn spawn_links(&mut self, parts: &Arc<Parts>) {
         let tiers: Vec<_> = parts.config.tiers.values().cloned().collect();
         let shared = Arc::clone(&parts.broker.shared);
-        self.others.spawn(async move { shared.run(&tiers).await.map_err(Ended::Misconfigured) });
+        self.others.spawn(async move { Box::pin(shared.run(&tiers)).await.map_err(Ended::Misconfigured) });
         let isolated = Arc::clone(&parts.broker.isolated);
-        self.others.spawn(async move { isolated.run(&[]).await.map_err(Ended::Misconfigured) });
+        self.others.spawn(async move { Box::pin(isolated.run(&[])).await.map_err(Ended::Misconfigured) });
     }
 
     fn spawn_watchers(&mut self, parts: &Arc<Parts>) {
@@ -197,7 +197,7 @@ async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
             Some(Ok(found)) => return Err(Ended::Misconfigured(found.problems.join("\n"))),
             Some(Err(error)) => {
                 parts.metrics.set_up("postgres", false);
-                parts.health.problem(crate::admin::health::Part::Postgres, &error.to_string());
+                parts.health.problem(&crate::admin::health::Part::Postgres, &error.to_string());
             }
         }
         if parts.stop.or(tokio::time::sleep(Duration::from_secs(1))).await.is_none() {

@@ -87,7 +87,7 @@ pub trait Batch: Send {
     /// The rows, oldest first.
     fn rows(&self) -> &[Row];
 
-    /// The claim's own now(), microseconds since the Unix epoch: the clock that due times are compared with.
+    /// The claim's own `now()`, microseconds since the Unix epoch: the clock that due times are compared with.
     fn now(&self) -> i64;
 
     /// Whether it stopped at its bounds, so that there is probably more.

@@ -62,7 +62,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Health {
     /// Reports a problem; logged when it is new or has changed.
-    pub fn problem(&self, part: Part, reason: &str) {
+    pub fn problem(&self, part: &Part, reason: &str) {
         let before = lock(&self.parts).insert(part.clone(), Some(reason.to_owned()));
         if before != Some(Some(reason.to_owned())) {
             tracing::warn!(part = %part, reason, "{part}: {reason}");
@@ -70,7 +70,7 @@ impl Health {
     }
 
     /// Reports that a part works; logged when it did not before.
-    pub fn well(&self, part: Part) {
+    pub fn well(&self, part: &Part) {
         if let Some(Some(_)) = lock(&self.parts).insert(part.clone(), None) {
             tracing::info!(part = %part, "{part}: works again");
         }
@@ -132,15 +132,15 @@ mod tests {
     fn ready_needs_both_ends_and_every_tier() {
         let health = Health::default();
         assert!(!health.ready(), "nothing has reported yet");
-        health.well(Part::Postgres);
-        health.well(Part::RabbitMq);
+        health.well(&Part::Postgres);
+        health.well(&Part::RabbitMq);
         assert!(health.ready());
-        health.problem(Part::UnknownTier("x".into()), "nearest known name is y");
-        health.problem(Part::Listener, "polling");
+        health.problem(&Part::UnknownTier("x".into()), "nearest known name is y");
+        health.problem(&Part::Listener, "polling");
         assert!(health.ready(), "details do not make it unready");
-        health.problem(Part::Tier("t".into()), "queue gone");
+        health.problem(&Part::Tier("t".into()), "queue gone");
         assert!(!health.ready());
-        health.well(Part::Tier("t".into()));
+        health.well(&Part::Tier("t".into()));
         assert!(health.ready());
         assert_eq!(health.problems().len(), 2);
     }

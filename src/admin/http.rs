@@ -12,7 +12,7 @@ use axum::routing::get;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 
-/// The content type of the OpenMetrics text that the encoder writes.
+/// The content type of the `OpenMetrics` text that the encoder writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// What the handlers read.

@@ -17,7 +17,7 @@ pub(super) enum Answer {
     /// It never left: the reason.
     Invalid(String),
     /// The broker's confirm.
-    Confirmation(Confirmation),
+    Confirmation(Box<Confirmation>),
     /// The client's error.
     Error(lapin::Error),
 }
@@ -31,7 +31,7 @@ pub(super) fn outcomes(batch: u64, rows: &[i64], answers: Vec<Answer>) -> Vec<Ou
             Answer::Invalid(reason) => Outcome::Invalid(reason),
             Answer::Error(error) => failed(&error),
             Answer::Confirmation(confirmation) => {
-                let (outcome, carried) = match confirmation {
+                let (outcome, carried) = match *confirmation {
                     Confirmation::Ack(carried) => (Outcome::Acked, carried),
                     Confirmation::Nack(carried) => (Outcome::Nacked, carried),
                     Confirmation::NotRequested => (Outcome::Lost(NOT_REQUESTED.to_owned()), None),

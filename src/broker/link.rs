@@ -132,7 +132,7 @@ impl Link {
                 break;
             }
             let endpoint = &self.settings.endpoints[failures % self.settings.endpoints.len()];
-            let connected = self.stop.or(self.connect(endpoint)).await;
+            let connected = Box::pin(self.stop.or(self.connect(endpoint))).await;
             match connected {
                 None => break,
                 Some(Ok(up)) => {
@@ -175,7 +175,7 @@ impl Link {
         }
         self.metrics.set_up("rabbitmq", false);
         if !self.stop.raised() {
-            self.health.problem(Part::RabbitMq, reason);
+            self.health.problem(&Part::RabbitMq, reason);
         }
     }
 
@@ -205,7 +205,7 @@ impl Link {
             }
             self.note(tiers, &report);
             self.metrics.set_up("rabbitmq", true);
-            self.health.well(Part::RabbitMq);
+            self.health.well(&Part::RabbitMq);
         }
         *failures = 0;
         self.state.send_replace(Some(Arc::clone(&up)));
@@ -267,13 +267,13 @@ impl Link {
             Some(Event::ConnectionBlocked(reason)) => {
                 up.blocked.send_replace(true);
                 self.metrics.set_up("rabbitmq", false);
-                self.health.problem(Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
+                self.health.problem(&Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
                 None
             }
             Some(Event::ConnectionUnblocked) => {
                 up.blocked.send_replace(false);
                 self.metrics.set_up("rabbitmq", true);
-                self.health.well(Part::RabbitMq);
+                self.health.well(&Part::RabbitMq);
                 None
             }
             // A channel's error arrives here too; that one is its publisher's.

@@ -126,7 +126,7 @@ async fn one(channel: &Channel, out: &Outgoing<'_>, batch: u64) -> Answer {
         Err(error) => Err(error),
     };
     match confirm {
-        Ok(confirmation) => Answer::Confirmation(confirmation),
+        Ok(confirmation) => Answer::Confirmation(Box::new(confirmation)),
         Err(error) => Answer::Error(error),
     }
 }

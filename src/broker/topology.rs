@@ -49,9 +49,9 @@ impl Report {
                 self.problems.iter().filter(|p| p.tier == tier.name).map(|p| p.text.as_str()).collect();
             let part = Part::Tier(tier.name.clone());
             if texts.is_empty() {
-                health.well(part)
+                health.well(&part);
             } else {
-                health.problem(part, &texts.join("; "))
+                health.problem(&part, &texts.join("; "));
             }
             let (target, delay) = self.consumers.get(&tier.name).copied().unwrap_or_default();
             let label = ByTier { tier: tier.name.clone() };
@@ -64,9 +64,9 @@ impl Report {
                 (_, Some(count)) if count > 0 => {
                     let text =
                         format!("a consumer is on the delay queue ({count}): it gets messages before they are due");
-                    health.problem(part, &text);
+                    health.problem(&part, &text);
                 }
-                (Some(0), _) => health.problem(part, "nobody consumes the target queue"),
+                (Some(0), _) => health.problem(&part, "nobody consumes the target queue"),
                 _ => health.forget(&part),
             }
         }

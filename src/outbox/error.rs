@@ -57,10 +57,14 @@ impl Error {
 
 impl From<deadpool_postgres::PoolError> for Error {
     fn from(error: deadpool_postgres::PoolError) -> Self {
-        match error {
-            deadpool_postgres::PoolError::Backend(source) => Self::Connect(describe(&source)),
-            other => Self::Connect(other.to_string()),
-        }
+        use deadpool_postgres::{HookError, PoolError};
+        Self::Connect(match &error {
+            PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
+            PoolError::Timeout(_)
+            | PoolError::Closed
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => error.to_string(),
+        })
     }
 }
 

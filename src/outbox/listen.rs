@@ -27,7 +27,7 @@ pub async fn run(settings: &Settings, wake: &Wake, health: &Health, stop: &Stop)
         let Some(ended) = stop.or(listen(settings, wake, health, &mut failures)).await else { return };
         failures += 1;
         if let Err(error) = ended {
-            health.problem(Part::Listener, &format!("{error}; polling meanwhile"));
+            health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
         }
         if stop.or(tokio::time::sleep(RECONNECT.wait(failures))).await.is_none() {
             return;
@@ -46,7 +46,7 @@ async fn listen(settings: &Settings, wake: &Wake, health: &Health, failures: &mu
     };
     drive(&mut messages, wake, subscribe).await?;
     *failures = 0;
-    health.well(Part::Listener);
+    health.well(&Part::Listener);
     wake.ring();
     loop {
         let touch = async {

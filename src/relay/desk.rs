@@ -113,7 +113,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     pub(super) async fn patient<T>(&self, name: &str, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         loop {
-            self.health.beat(name, BEAT.1);
+            // Between two beats there may be a whole batch.
+            self.health.beat(name, BEAT.1 + self.settings.batch_deadline);
             match self.stop.or(tokio::time::timeout(BEAT.0, &mut work)).await? {
                 Ok(done) => return Some(done),
                 Err(_still_waiting) => {}
@@ -126,12 +127,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             self.metrics.reconnects.get_or_create(&BySide { side: "postgres" }).inc();
         }
         self.metrics.set_up("postgres", true);
-        self.health.well(Part::Postgres);
+        self.health.well(&Part::Postgres);
     }
 
     fn database_failed(&self, turns: &mut Turns, error: &O::Error) -> Duration {
         self.metrics.set_up("postgres", false);
-        self.health.problem(Part::Postgres, &error.to_string());
+        self.health.problem(&Part::Postgres, &error.to_string());
         turns.due.clear();
         turns.failures = turns.failures.saturating_add(1);
         DATABASE.wait(turns.failures)
@@ -139,10 +140,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     /// Looks if it is time to, then claims for the tier whose turn it is.
     async fn turn(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
-        if turns.due.is_empty() || turns.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
-            if let Some(wait) = self.look(lane, turns).await? {
-                return Ok(Turn::Wait(wait));
-            }
+        let look_now = turns.due.is_empty() || turns.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        if look_now && let Some(wait) = self.look(lane, turns).await? {
+            return Ok(Turn::Wait(wait));
         }
         while let Some(name) = turns.due.pop_front() {
             let Some((tier, rows)) = self.allowed(lane, &name) else { continue };
@@ -222,7 +222,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 None => format!("this relay knows {}", known.join(", ")),
             };
             let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint}");
-            self.health.problem(Part::UnknownTier(name.clone()), &text);
+            self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
         }
         turns.unknown = found;

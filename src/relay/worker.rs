@@ -137,7 +137,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             waits.insert(hop.clone(), wait);
             let by_row = outgoing.iter().any(|out| out.row_key && out.hop == *hop);
             if !by_row {
-                self.health.problem(Part::Hop(hop.to_string()), reason);
+                self.health.problem(&Part::Hop(hop.to_string()), reason);
                 self.broker.check_topology();
             } else if new {
                 tracing::warn!(tier = tier.name, hop = %hop, reason, "{hop} is in trouble: {reason}");
@@ -178,7 +178,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     /// A failed settle is the database's trouble: the rows show what became of them at the next claim.
     fn report(&self, ended: Result<(), O::Error>) {
         if let Err(error) = ended {
-            self.health.problem(Part::Postgres, &error.to_string());
+            self.health.problem(&Part::Postgres, &error.to_string());
             tracing::warn!(%error, "a batch could not be settled, its messages may be published again: {error}");
         }
     }
