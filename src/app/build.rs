@@ -6,11 +6,10 @@ use crate::broker::Broker;
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
 use crate::config::{Config, Postgres, RabbitMq, Wake as WakeMode};
 use crate::outbox::Outbox;
-use crate::outbox::connect::{self, Settings};
+use crate::outbox::connect::{self, Pool, Settings};
 use crate::relay::{self, Relay};
 use crate::stop::Stop;
 use crate::wake::Wake;
-use deadpool_postgres::Pool;
 use std::sync::Arc;
 
 /// Everything that the loops share.

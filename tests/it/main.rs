@@ -9,8 +9,10 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod boundaries;
 mod config;
 mod delivery;
 mod rig;
+mod sql;
 mod sql_interface;
 mod support;
