@@ -140,7 +140,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.health.problem(&Part::Hop(hop.to_string()), reason);
                 self.broker.check_topology();
             } else if new {
-                tracing::warn!(tier = tier.name, hop = %hop, reason, "{hop} is in trouble: {reason}");
+                tracing::warn!(tier = tier.name, hop = %hop, "{hop} is in trouble: {reason}");
             }
         }
         for hop in refusing {
@@ -200,7 +200,6 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         tracing::warn!(
             tier = tier.name,
             messages,
-            reason,
             "outcome of {messages} messages unknown, they will be published again with the same message_id: {reason}"
         );
         let isolated = match cause {
@@ -231,7 +230,7 @@ fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
         let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
         match fate {
             Fate::Parked { reason, .. } => {
-                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
             }
             Fate::Later { until, .. } => {
                 tracing::debug!(tier = tier.name, %message_id, key, verdict = "held", until, "held {message_id}");
@@ -248,16 +247,16 @@ fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
     match verdict {
         Verdict::Sent => {}
         Verdict::Unroutable(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "unroutable", reason, "unroutable {message_id}: {reason}");
+            tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
         }
         Verdict::Bad(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+            tracing::warn!(tier, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
         }
         Verdict::Refused(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "refused", reason, "refused {message_id}: {reason}");
+            tracing::debug!(tier, %message_id, key, verdict = "refused", "refused {message_id}: {reason}");
         }
         Verdict::HopTrouble(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", reason, "refused {message_id}: {reason}");
+            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", "refused {message_id}: {reason}");
         }
     }
 }
