@@ -48,10 +48,11 @@ wait_for() { # wait_for SECONDS WHAT COMMAND...
     done
 }
 
-sql() {
-    PGOPTIONS='-c search_path=duebox_demo_shop,duebox_demo -c client_min_messages=warning' psql -XAtq -v ON_ERROR_STOP=1 \
-        -c "$1" "$postgres_url"
+session() {
+    PGOPTIONS='-c search_path=duebox_demo_shop,duebox_demo -c client_min_messages=warning' \
+        psql -XAtq -v ON_ERROR_STOP=1 "$@" "$postgres_url"
 }
+sql() { session -c "$1"; }
 postgres_version() { sql "select split_part(current_setting('server_version'), ' ', 1)"; }
 holds() { [[ $(sql "select $1") == t ]]; }
 lines() { sql "$1" | while IFS= read -r line; do say "$line"; done; }
@@ -64,16 +65,16 @@ start_duebox() { # start_duebox AMQP_URL
     pids[duebox]=$!
 }
 
-watch() { # watch NAME QUEUE SQL: runs SQL with the business id of each message
+watch() { # watch NAME QUEUE SQL: runs SQL, with & for the business id, for each message that reaches the queue
     setpriv --pdeathsig TERM "$watcher" "$amqp_url" "$2" 2>>"$dir/watch.log" \
-        > >(while read -r id; do sql "${3/\%s/$id}" >/dev/null; done) &
+        > >(sed -un "s/^[0-9][0-9]*$/$3;/p" | session >/dev/null) &
     pids[$1]=$!
 }
 
 # The consumers: a message about an order is decided by looking at the order; an event is noted.
 watch_queues() {
-    watch watch_due duebox-demo.due 'select due(%s)'
-    watch watch_events duebox-demo.events "insert into arrived (queue, id) values ('events', %s)"
+    watch watch_due duebox-demo.due 'select due(&)'
+    watch watch_events duebox-demo.events "insert into arrived (queue, id) values ('events', &)"
 }
 
 place() { # place COUNT: each order and its message in one transaction
@@ -140,7 +141,7 @@ place 6
 pay '2, 5'
 wait_for 10 'a confirm for each message' holds 'count(*) = 6 from outbox where sent_at is not null'
 lines "select format('order %-3s placed %s   claimed, published and confirmed after %s ms   held by RabbitMQ until %s%s',
-              o.id, to_char(o.created_at, 'HH24:MI:SS.MS'), to_char(1000 * extract(epoch from m.sent_at - m.created_at), 'FM9990'),
+              o.id, to_char(m.created_at, 'HH24:MI:SS.MS'), to_char(1000 * extract(epoch from m.sent_at - m.created_at), 'FM9990'),
               to_char(m.created_at + interval '5 s', 'HH24:MI:SS.MS'), case o.status when 'paid' then '   paid' else '' end)
          from orders o join outbox m on m.key = o.id::text order by o.id"
 
@@ -159,7 +160,7 @@ fi
 wait_for 30 'news of the outage' not_ready
 place 4
 pay 8
-say "$(curl -s "http://127.0.0.1:$admin_port/readyz" | tail -n 1)"
+say "$(curl -s "http://127.0.0.1:$admin_port/readyz" | grep '^rabbitmq')"
 wait_for 30 'the sweep' holds "count(*) = 3 from orders where id > 6 and status = 'closed'"
 lines "select format('order %-3s %s', o.id, case o.status
               when 'paid' then 'paid: kept'

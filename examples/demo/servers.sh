@@ -72,7 +72,7 @@ start_rabbitmq() { # the same port and data again after a kill
 greets() { # an AMQP server answers a wrong protocol header with the right one
     local answer
     exec 4<>"/dev/tcp/127.0.0.1/$1" || return 1
-    printf 'AMQP\x00\x00\x09\x01' >&4
+    printf 'AMQP????' >&4
     read -r -t 5 -N 4 answer <&4 || true
     exec 4>&-
     [[ $answer == AMQP ]]

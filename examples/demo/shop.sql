@@ -5,7 +5,7 @@ set search_path = duebox_demo_shop;
 create table orders (
     id         bigint generated always as identity primary key,
     status     text not null default 'unpaid',
-    created_at timestamptz not null default clock_timestamp(),
+    created_at timestamptz not null default now(),
     paid_at    timestamptz,
     closed_at  timestamptz
 );

@@ -16,3 +16,4 @@ mod rig;
 mod sql;
 mod sql_interface;
 mod support;
+mod tour;
