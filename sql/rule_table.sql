@@ -26,7 +26,7 @@ select format('%I.%I', f.nspname, f.relname) as table_name,
        quote_ident(w.name) as column_name,
        format_type(a.atttypid, a.atttypmod) as shown_type,
        -- Qualified, so that it means the same under any search_path; of a domain, the type beneath it.
-       format('%I.%I', tn.nspname, t.typname) as type_name,
+       case when t.oid is not null then format('%I.%I', tn.nspname, t.typname) else '' end as type_name,
        case when t.typtype = 'e' then 'enum' when tn.nspname = 'pg_catalog' then t.typname::text else '' end as kind,
        coalesce(has_column_privilege(f.oid, a.attnum, 'select'), false) as may_select,
        coalesce(has_column_privilege(f.oid, a.attnum, 'update'), false) as may_update
