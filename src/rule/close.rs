@@ -128,7 +128,7 @@ mod tests {
         let id = message_id("unpaid", "42", due);
         assert_eq!(id, message_id("unpaid", "42", due));
         // Pinned: another version of duebox must make the same one, or an upgrade forks a chain.
-        assert_eq!(id.to_string(), "PIN");
+        assert_eq!(id.to_string(), "1b6da40e-dda9-590c-a0ba-d4651317269c");
         for other in [
             message_id("unpaid", "43", due),
             message_id("unpaid4", "2", due),
