@@ -16,4 +16,5 @@ mod rig;
 mod sql;
 mod sql_interface;
 mod support;
+mod sweep;
 mod tour;
