@@ -64,7 +64,8 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
     };
     let (mut problems, mut notes) = (found.problems, Vec::new());
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
-    for (name, rule) in config.rules.iter().filter(|_| found.problems.is_empty()) {
+    let good = problems.is_empty();
+    for (name, rule) in config.rules.iter().filter(|_| good) {
         match crate::rule::inspect(&pool, &settings, name, rule).await {
             Ok(of_rule) => {
                 problems.extend(of_rule.problems.iter().map(|problem| format!("rule {name}: {problem}")));
