@@ -11,6 +11,7 @@
 mod close;
 mod orders;
 mod pass;
+mod size;
 mod statements;
 mod sweep;
 

@@ -1,8 +1,9 @@
 //! The sweep of one rule: now and then, close the orders that the pipeline missed.
 
-use super::close::{self, Closed};
+use super::close::{self, Closed, is_away};
 use super::orders::{self, Orders, Place};
 use super::pass::Pass;
+use super::size::Size;
 use crate::admin::health::{Health, Part};
 use crate::admin::metrics::{ByRule, Metrics};
 use crate::backoff::Backoff;
@@ -11,7 +12,6 @@ use crate::outbox::connect::{Settings, within};
 use crate::outbox::error::Error;
 use crate::stop::Stop;
 use deadpool_postgres::Pool;
-use std::error::Error as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,6 @@ const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(
 
 /// How long to wait after the database failed.
 const AWAY: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
-
-/// What a batch is sized to: whoever pays one of its orders waits as long as that.
-const BATCH: Duration = Duration::from_millis(200);
-
-/// Orders of the first batch of a pass, before any was measured.
-const FIRST: usize = 50;
 
 /// Bound on closing that we keep ourselves: Postgres keeps a second, this catches one that no longer answers at all.
 const CLOSE: Duration = Duration::from_secs(3);
@@ -272,63 +266,5 @@ impl Missed {
         } else if self.count <= NAMED {
             tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {error}");
         }
-    }
-}
-
-/// How many orders a batch has.
-struct Size {
-    rows: usize,
-    most: usize,
-}
-
-impl Size {
-    fn new(most: usize) -> Self {
-        Self { rows: FIRST.min(most), most }
-    }
-
-    /// Learns from a batch that took `took`; a failed one has taken its time too.
-    fn learn(&mut self, took: Duration) {
-        let factor = BATCH.as_micros() / took.as_micros().max(1);
-        self.rows = match factor {
-            0 => self.rows / 2,
-            1 => self.rows,
-            _ => self.rows.saturating_mul(2),
-        };
-        self.rows = self.rows.clamp(1, self.most);
-    }
-}
-
-/// Whether the server or the way to it is the trouble, and not what was asked of it.
-fn is_away(error: &Error) -> bool {
-    // 08 connection, 25P03 we were silent for too long, 25006 the primary has moved, 53 out of something, 57P shut down
-    // or terminated.
-    const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
-    match error {
-        Error::Connect(_) | Error::Deadline { .. } => true,
-        Error::Statement { source, .. } => match source.code() {
-            Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
-            None => source.is_closed() || source.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
-        },
-        Error::Url(_) | Error::Unexpected(_) => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_batch_grows_while_it_is_quick_and_shrinks_when_it_is_slow() {
-        let ms = Duration::from_millis;
-        let mut size = Size::new(500);
-        for (took, rows) in [(10, 100), (99, 200), (150, 200), (0, 400), (20, 500), (201, 250), (900, 125)] {
-            size.learn(ms(took));
-            assert_eq!(size.rows, rows, "after {took} ms");
-        }
-        for _ in 0..20 {
-            size.learn(ms(900));
-        }
-        assert_eq!(size.rows, 1);
-        assert_eq!(Size::new(7).rows, 7);
     }
 }
