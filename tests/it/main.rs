@@ -17,4 +17,5 @@ mod sql;
 mod sql_interface;
 mod support;
 mod sweep;
+mod systemd;
 mod tour;
