@@ -14,3 +14,4 @@ mod delivery;
 mod rig;
 mod sql_interface;
 mod support;
+mod sweep;

@@ -1,0 +1,9 @@
+//! The sweep closes what is overdue, with one event each, and nothing else, whatever happens meanwhile.
+
+mod close;
+mod inspect;
+mod outage;
+mod pass;
+mod race;
+mod shop;
+mod types;
