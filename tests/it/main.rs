@@ -9,9 +9,12 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod boundaries;
 mod config;
 mod delivery;
 mod rig;
+mod sql;
 mod sql_interface;
 mod support;
 mod sweep;
+mod tour;

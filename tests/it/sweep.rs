@@ -1,6 +1,7 @@
 //! The sweep closes what is overdue, with one event each, and nothing else, whatever happens meanwhile.
 
 mod close;
+mod daemon;
 mod inspect;
 mod outage;
 mod pass;
