@@ -11,6 +11,8 @@
 
 mod config;
 mod delivery;
+mod outages;
 mod rig;
 mod sql_interface;
+mod stopping;
 mod support;
