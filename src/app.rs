@@ -49,12 +49,14 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     let listener = tokio::net::TcpListener::bind(config.admin.listen).await;
     let listener = listener.with_context(|| format!("admin.listen = {}: cannot listen there", config.admin.listen))?;
     let grace = config.relay.shutdown_grace;
-    let parts = Parts::build(config)?;
+    let parts = match Parts::build(config) {
+        Ok(parts) => parts,
+        Err(error) => return Ok(Ended::Misconfigured(format!("{error:#}"))),
+    };
     let (stop, broker, health) = (parts.stop.clone(), parts.broker.clone(), Arc::clone(&parts.health));
     let shown = http::Shown { health: Arc::clone(&health), metrics: Arc::clone(&parts.metrics) };
-    let mut admin = JoinSet::new();
-    admin.spawn(http::run(listener, shown));
     let mut tasks = Tasks::spawn(parts);
+    tasks.spawn_other("the HTTP side", stop.clone(), serve(listener, shown, stop.clone()));
     systemd::ready();
     tracing::info!("duebox {} is running", env!("CARGO_PKG_VERSION"));
     loop {
@@ -95,52 +97,53 @@ impl Tasks {
         let parts = Arc::new(parts);
         // Nothing is claimed before the schema has been found good.
         let (open, gate) = watch::channel(false);
-        let gate_parts = Arc::clone(&parts);
-        tasks.others.spawn(async move { check_schema(&gate_parts, &open).await });
+        let checked = Arc::clone(&parts);
+        let stop = parts.stop.clone();
+        tasks.spawn_other("the schema check", stop.clone(), async move { check_schema(&checked, &open).await });
         for index in 0..=parts.config.relay.workers {
             let (name, lane) = match index {
                 0 => ("isolated worker".to_owned(), Lane::Isolated),
                 _ => (format!("worker {index}"), Lane::Shared),
             };
-            let (relay, gate, stop) = (Arc::clone(&relay), gate.clone(), parts.stop.clone());
-            tasks.workers.spawn(work(relay, name, lane, gate, stop));
+            let work = work(Arc::clone(&relay), name.clone(), lane, gate.clone(), stop.clone());
+            tasks.workers.spawn(owned(name, stop.clone(), work));
         }
         tasks.spawn_links(&parts);
         tasks.spawn_watchers(&parts);
         tasks
     }
 
+    fn spawn_other(&mut self, name: &str, stop: Stop, work: impl Future<Output = TaskEnd> + Send + 'static) {
+        self.others.spawn(owned(name.to_owned(), stop, work));
+    }
+
     fn spawn_links(&mut self, parts: &Arc<Parts>) {
         let tiers: Vec<_> = parts.config.tiers.values().cloned().collect();
-        let shared = Arc::clone(&parts.broker.shared);
-        self.others.spawn(async move { Box::pin(shared.run(&tiers)).await.map_err(Ended::Misconfigured) });
-        let isolated = Arc::clone(&parts.broker.isolated);
-        self.others.spawn(async move { Box::pin(isolated.run(&[])).await.map_err(Ended::Misconfigured) });
+        let (shared, isolated) = (Arc::clone(&parts.broker.shared), Arc::clone(&parts.broker.isolated));
+        let ended = |ended: Result<(), String>| ended.map_err(Ended::Misconfigured);
+        let work = async move { ended(Box::pin(shared.run(&tiers)).await) };
+        self.spawn_other("the connection to RabbitMQ", parts.stop.clone(), work);
+        let work = async move { ended(Box::pin(isolated.run(&[])).await) };
+        self.spawn_other("the isolated connection to RabbitMQ", parts.stop.clone(), work);
     }
 
     fn spawn_watchers(&mut self, parts: &Arc<Parts>) {
+        let stop = || parts.stop.clone();
         if parts.config.outbox.wake == WakeMode::Notify {
             let parts = Arc::clone(parts);
-            self.others.spawn(async move {
-                listen::run(&parts.listen, &parts.wake, &parts.health, &parts.stop).await;
-                Ok(())
-            });
+            let work = async move { Ok(listen::run(&parts.listen, &parts.wake, &parts.health, &parts.stop).await) };
+            self.spawn_other("the listener", stop(), work);
         }
-        let counting = Arc::clone(parts);
-        self.others.spawn(async move {
-            count_backlog(&counting).await;
-            Ok(())
-        });
-        let recording = Arc::clone(parts);
-        self.others.spawn(async move {
-            record_queues(&recording).await;
-            Ok(())
-        });
-        let telling = Arc::clone(parts);
-        self.others.spawn(async move {
-            systemd::run(&telling.health, &telling.stop).await;
-            Ok(())
-        });
+        let shared = Arc::clone(parts);
+        self.spawn_other("the backlog count", stop(), async move { Ok(count_backlog(&shared).await) });
+        let shared = Arc::clone(parts);
+        self.spawn_other("the record of queues", stop(), async move { Ok(record_queues(&shared).await) });
+        let shared = Arc::clone(parts);
+        self.spawn_other(
+            "the talk to systemd",
+            stop(),
+            async move { Ok(systemd::run(&shared.health, &shared.stop).await) },
+        );
     }
 
     /// Waits for the first task to end, which none should before the stop.
@@ -152,6 +155,7 @@ impl Tasks {
                 else => return Ended::Failed("every task has ended".to_owned()),
             };
             match ended {
+                // A worker that saw a stop nobody here raised cannot be; go on with the others.
                 Ok(Ok(())) => {}
                 Ok(Err(reason)) => return reason,
                 Err(error) => return Ended::Failed(format!("a task died: {error}")),
@@ -181,7 +185,23 @@ async fn work(
         drop(opened);
         relay.work(&name, lane).await;
     }
-    if stop.raised() { Ok(()) } else { Err(Ended::Failed(format!("{name} ended by itself"))) }
+    Ok(())
+}
+
+/// Serves HTTP until the stop.
+async fn serve(listener: tokio::net::TcpListener, shown: http::Shown, stop: Stop) -> TaskEnd {
+    match stop.or(http::run(listener, shown)).await {
+        Some(Err(error)) => Err(Ended::Failed(format!("the HTTP side failed: {error}"))),
+        Some(Ok(())) | None => Ok(()),
+    }
+}
+
+/// A task's life; its end before the stop is a failure of the daemon.
+async fn owned(name: String, stop: Stop, work: impl Future<Output = TaskEnd>) -> TaskEnd {
+    match work.await {
+        Ok(()) if !stop.raised() => Err(Ended::Failed(format!("{name} ended by itself"))),
+        ended => ended,
+    }
 }
 
 /// Waits until the database can be asked, and opens the gate if its schema is good.

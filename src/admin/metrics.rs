@@ -101,6 +101,21 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Makes the counters of these tiers and of both ends exist at 0, so that their first increase is one.
+    pub fn start_at_zero<'a>(&self, tiers: impl Iterator<Item = &'a String>) {
+        for tier in tiers {
+            let label = ByTier { tier: tier.clone() };
+            for family in [&self.published, &self.confirmed, &self.returned, &self.nacked, &self.unknown, &self.parked]
+            {
+                drop(family.get_or_create(&label));
+            }
+        }
+        for side in ["postgres", "rabbitmq"] {
+            drop(self.reconnects.get_or_create(&BySide { side }));
+            self.set_up(side, false);
+        }
+    }
+
     /// Adds `count` to a tier's counter; nothing is created for a count of 0.
     pub fn add(family: &PerTier, tier: &str, count: usize) {
         if count > 0 {

@@ -31,6 +31,7 @@ impl Parts {
     /// Builds the parts; nothing is connected yet.
     pub(super) fn build(config: Config) -> anyhow::Result<Self> {
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
+        metrics.start_at_zero(config.tiers.keys());
         let settings = database(&config.postgres)?;
         let listen_url = config.postgres.listen_url.clone().unwrap_or_else(|| settings.url.clone());
         let listen = Settings { url: listen_url, ..settings.clone() };

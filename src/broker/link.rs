@@ -27,6 +27,9 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// How often the state of the connection is looked at beside its events.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Looks in a row without any user, after which a connection made on demand is closed.
+const IDLE: u32 = 30;
+
 /// Where a broker is.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
@@ -168,9 +171,11 @@ impl Link {
 
     fn lost(&self, reason: &str) {
         if self.on_demand {
-            tracing::warn!(reason, "{}: {reason}", self.name);
+            tracing::info!("{}: {reason}", self.name);
             // Whoever still wants a channel waits on the state; the next connect is for them.
-            self.wanted.notify_one();
+            if self.state.receiver_count() > 0 {
+                self.wanted.notify_one();
+            }
             return;
         }
         self.metrics.set_up("rabbitmq", false);
@@ -219,6 +224,7 @@ impl Link {
         let mut check = tokio::time::interval(self.settings.topology_check);
         check.reset();
         let mut look = tokio::time::interval(LOOK);
+        let mut idle = 0;
         loop {
             let due = tokio::select! {
                 () = self.stop.wait() => return self.drained().await,
@@ -232,6 +238,11 @@ impl Link {
                 _ = look.tick() => {
                     if !up.connection.status().connected() {
                         return "connection lost".to_owned();
+                    }
+                    // Held by us and by the state only: no publisher has been using it for a while.
+                    idle = if self.on_demand && Arc::strong_count(up) <= 2 { idle + 1 } else { 0 };
+                    if idle > IDLE {
+                        return "no longer needed".to_owned();
                     }
                     false
                 }

@@ -19,6 +19,12 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
     let loaded = config::load(path);
     print(&config::report(&loaded))?;
     let Ok(loaded) = loaded else { return Ok(MISCONFIGURED) };
+    // What the drivers read of it is wrong as well when it is wrong here.
+    let settings = build::database(&loaded.config.postgres)?;
+    if let Err(error) = connect::pool(&settings, 1) {
+        print(&format!("  {error}\n"))?;
+        return Ok(MISCONFIGURED);
+    }
     if !args.connect {
         return Ok(OK);
     }

@@ -33,7 +33,7 @@ pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &
             scan.done(tier, *bound, started, started.elapsed(), None);
         }
     }
-    if let Some(hidden) = scan.hidden_until(Instant::now()) {
+    if let Some(hidden) = scan.hidden_until(tiers, Instant::now()) {
         look.next = Some(look.next.map_or(hidden, |next| next.min(hidden)));
     }
     Ok(look)

@@ -69,10 +69,11 @@ impl Scan {
         self.tiers().remove(tier);
     }
 
-    /// How long until a tier that a bounded scan found empty may be scanned in full; `None` when nothing is hidden.
-    pub(crate) fn hidden_until(&self, now: Instant) -> Option<Duration> {
+    /// How long until one of `names` that a bounded scan found empty may be scanned in full; `None` when nothing of
+    /// theirs is hidden. Only tiers that were just looked at: another's full scan would never come, and never end this.
+    pub(crate) fn hidden_until(&self, names: &[String], now: Instant) -> Option<Duration> {
         let tiers = self.tiers();
-        let bounded = tiers.values().filter(|tier| tier.bound.is_some());
+        let bounded = names.iter().filter_map(|name| tiers.get(name)).filter(|tier| tier.bound.is_some());
         bounded.filter_map(Tier::next_full).map(|at| at.saturating_duration_since(now)).min()
     }
 }
@@ -106,7 +107,7 @@ mod tests {
         scan.done("t", None, t0, 70 * MS, Some(at(5)));
         assert_eq!(scan.bound("t", t0 + 699 * MS), Some(at(5)));
         assert_eq!(scan.bound("t", t0 + 700 * MS), None);
-        assert_eq!(scan.hidden_until(t0 + 600 * MS), Some(100 * MS));
+        assert_eq!(scan.hidden_until(&["t".into()], t0 + 600 * MS), Some(100 * MS));
     }
 
     #[test]
@@ -114,6 +115,13 @@ mod tests {
         let (scan, t0) = (Scan::default(), Instant::now());
         scan.done("t", None, t0, MS, None);
         assert_eq!(scan.bound("t", t0 + MS), None);
-        assert_eq!(scan.hidden_until(t0), None);
+        assert_eq!(scan.hidden_until(&["t".into()], t0), None);
+    }
+
+    #[test]
+    fn what_is_hidden_of_a_tier_that_is_not_looked_at_wakes_nobody() {
+        let (scan, t0) = (Scan::default(), Instant::now());
+        scan.done("closed", None, t0, MS, Some(at(5)));
+        assert_eq!(scan.hidden_until(&["open".into()], t0 + 700 * MS), None);
     }
 }

@@ -88,17 +88,20 @@ impl Pace {
         })
     }
 
-    /// All of a batch's outcomes are known. Returns whether isolation ends with it.
-    pub fn known(&self, tier: &str, ids: &[i64]) -> bool {
+    /// A batch of `rows` was decided, `sent` of them confirmed; `answered` if the broker said anything at all. Returns
+    /// whether isolation ends with it.
+    pub fn known(&self, tier: &str, sent: &[i64], rows: usize, answered: bool) -> bool {
         self.with(tier, |state| {
             let before = state.isolated();
-            state.unknown = 0;
-            state.confirmed_since = true;
-            state.singly = state.singly.saturating_sub(ids.len());
-            for id in ids {
+            state.singly = state.singly.saturating_sub(rows);
+            if answered {
+                state.unknown = 0;
+                state.confirmed_since = true;
+            }
+            for id in sent {
                 state.suspects.remove(id);
             }
-            if state.suspects.is_empty() {
+            if answered && state.suspects.is_empty() {
                 state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
             }
             before && !state.isolated()
@@ -206,9 +209,9 @@ mod tests {
             lose(1);
             let expected = if failure == 3 { Alone::Failed } else { Alone::Again };
             assert_eq!(pace.alone("t", 7), expected, "failure {failure}");
-            pace.known("t", &[8]);
+            pace.known("t", &[8], 1, true);
         }
-        assert!((0..10).any(|_| pace.known("t", &[9])), "isolation ends");
+        assert!((0..10).any(|_| pace.known("t", &[9], 1, true)), "isolation ends");
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
     }
 
@@ -224,8 +227,8 @@ mod tests {
         pace.singly("t", 2);
         assert_eq!(pace.rows("t", Lane::Shared), None);
         assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
-        assert!(!pace.known("t", &[1]));
-        assert!(pace.known("t", &[2]));
+        assert!(!pace.known("t", &[1], 1, true));
+        assert!(pace.known("t", &[2], 1, true));
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
     }
 }

@@ -78,7 +78,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     fates.push((out.message.id, retry.fate(out, verdict, &waits)));
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
-                self.settle(tier, batch, &fates, &verdicts, &sent).await;
+                let counts = Counts::of(&attempts, &fates);
+                self.settle(tier, batch, &fates, &sent, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
@@ -140,7 +141,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.health.problem(&Part::Hop(hop.to_string()), reason);
                 self.broker.check_topology();
             } else if new {
-                tracing::warn!(tier = tier.name, hop = %hop, reason, "{hop} is in trouble: {reason}");
+                tracing::warn!(tier = tier.name, hop = %hop, "{hop} is in trouble: {reason}");
             }
         }
         for hop in refusing {
@@ -156,18 +157,20 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], verdicts: &[Verdict], sent: &[i64]) {
-        let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| wanted(verdict)).count();
+    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], sent: &[i64], counts: Counts) {
         let settled = batch.settle(fates).await;
         if settled.is_ok() {
-            let parked = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count();
-            Metrics::add(&self.metrics.confirmed, &tier.name, sent.len());
-            Metrics::add(&self.metrics.parked, &tier.name, parked);
-            Metrics::add(&self.metrics.returned, &tier.name, count(|v| matches!(v, Verdict::Unroutable(_))));
-            Metrics::add(&self.metrics.nacked, &tier.name, count(|v| matches!(v, Verdict::Refused(_))));
-            let hop = count(|v| matches!(v, Verdict::HopTrouble(_)));
-            Metrics::add(&self.metrics.nacked, &tier.name, hop);
-            if self.pace.known(&tier.name, sent) {
+            let Counts { answered, returned, nacked, parked } = counts;
+            let metrics = &self.metrics;
+            for (family, count) in [
+                (&metrics.confirmed, sent.len()),
+                (&metrics.returned, returned),
+                (&metrics.nacked, nacked),
+                (&metrics.parked, parked),
+            ] {
+                Metrics::add(family, &tier.name, count);
+            }
+            if self.pace.known(&tier.name, sent, fates.len(), answered) {
                 tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
                 self.shared.wake.ring();
             }
@@ -200,7 +203,6 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         tracing::warn!(
             tier = tier.name,
             messages,
-            reason,
             "outcome of {messages} messages unknown, they will be published again with the same message_id: {reason}"
         );
         let isolated = match cause {
@@ -218,6 +220,28 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 }
 
+/// What a decided batch adds to the metrics.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    /// The broker answered for at least one message.
+    answered: bool,
+    returned: usize,
+    nacked: usize,
+    parked: usize,
+}
+
+impl Counts {
+    fn of(attempts: &[Attempt<'_>], fates: &[(i64, Fate)]) -> Self {
+        let count = |wanted: fn(&Outcome) -> bool| attempts.iter().filter(|a| wanted(&a.outcome)).count();
+        Self {
+            answered: count(|outcome| !matches!(outcome, Outcome::Invalid(_))) > 0,
+            returned: count(|outcome| matches!(outcome, Outcome::Returned(_))),
+            nacked: count(|outcome| matches!(outcome, Outcome::Nacked)),
+            parked: fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count(),
+        }
+    }
+}
+
 fn ids_of(outgoing: &[Outgoing<'_>], verdicts: &[Verdict]) -> Vec<i64> {
     let pairs = outgoing.iter().zip(verdicts);
     pairs.filter(|(_, verdict)| **verdict == Verdict::Sent).map(|(out, _)| out.message.id).collect()
@@ -231,7 +255,7 @@ fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
         let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
         match fate {
             Fate::Parked { reason, .. } => {
-                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
             }
             Fate::Later { until, .. } => {
                 tracing::debug!(tier = tier.name, %message_id, key, verdict = "held", until, "held {message_id}");
@@ -248,16 +272,16 @@ fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
     match verdict {
         Verdict::Sent => {}
         Verdict::Unroutable(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "unroutable", reason, "unroutable {message_id}: {reason}");
+            tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
         }
         Verdict::Bad(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
+            tracing::warn!(tier, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
         }
         Verdict::Refused(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "refused", reason, "refused {message_id}: {reason}");
+            tracing::debug!(tier, %message_id, key, verdict = "refused", "refused {message_id}: {reason}");
         }
         Verdict::HopTrouble(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", reason, "refused {message_id}: {reason}");
+            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", "refused {message_id}: {reason}");
         }
     }
 }
