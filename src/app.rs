@@ -5,9 +5,11 @@
 
 pub(crate) mod build;
 
+use crate::admin::health::Part;
 use crate::admin::http;
 use crate::broker::Broker;
 use crate::config::{Config, Wake as WakeMode};
+use crate::outbox::error::Error;
 use crate::outbox::{count, inspect, listen};
 use crate::relay::{Lane, Relay};
 use crate::stop::Stop;
@@ -233,7 +235,7 @@ async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
             Some(Ok(found)) => return Err(Ended::Misconfigured(found.problems.join("\n"))),
             Some(Err(error)) => {
                 parts.metrics.set_up("postgres", false);
-                parts.health.problem(&crate::admin::health::Part::Postgres, &error.to_string());
+                parts.health.problem(&Part::Postgres, &error.to_string());
             }
         }
         if parts.stop.or(tokio::time::sleep(Duration::from_secs(1))).await.is_none() {
@@ -244,14 +246,36 @@ async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
 
 /// Counts what waits; unknown is absent.
 async fn count_backlog(parts: &Parts) {
+    let mut away = false;
     loop {
         let started = std::time::Instant::now();
         let Some(counted) = parts.stop.or(count::backlog(&parts.pool, &parts.settings)).await else { return };
         parts.metrics.set_backlog(counted.as_deref().ok());
+        away = note_database(parts, counted.err().as_ref(), away);
         // At most a twentieth of the time: a count walks every pending row.
         let wait = COUNT_EVERY.max(started.elapsed() * 20);
         if parts.stop.or(tokio::time::sleep(wait)).await.is_none() {
             return;
+        }
+    }
+}
+
+/// The workers look only while the broker is there, and may sleep for long: the count notices what they do not.
+/// It takes back only its own word, for they may have another trouble with the database. Returns whether it is away.
+fn note_database(parts: &Parts, failed: Option<&Error>, was_away: bool) -> bool {
+    match failed {
+        Some(error) if error.is_away() => {
+            parts.metrics.set_up("postgres", false);
+            parts.health.problem(&Part::Postgres, &error.to_string());
+            true
+        }
+        Some(_) => was_away,
+        None => {
+            if was_away {
+                parts.metrics.set_up("postgres", true);
+                parts.health.well(&Part::Postgres);
+            }
+            false
         }
     }
 }

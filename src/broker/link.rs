@@ -42,7 +42,7 @@ pub(super) struct Up {
     pub(super) last_confirm: Mutex<Instant>,
     /// Raised by a publisher that has reason to think that the connection is dead.
     pub(super) suspect: Notify,
-    _cut: Cut,
+    cut: Cut,
 }
 
 /// One supervised connection.
@@ -142,7 +142,7 @@ impl Link {
             blocked: watch::Sender::new(false),
             last_confirm: Mutex::new(Instant::now()),
             suspect: Notify::new(),
-            _cut: cut,
+            cut,
         })
     }
 
@@ -292,6 +292,8 @@ impl Link {
                 tracing::debug!("{}: the close had no answer, cutting the connection", self.name);
             }
         }
+        // Sleeping workers may hold on to it for long.
+        up.cut.now();
         reason
     }
 }

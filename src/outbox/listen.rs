@@ -32,6 +32,8 @@ pub async fn run(settings: &Settings, wake: &Wake, health: &Health, stop: &Stop)
         failures += 1;
         if let Err(error) = ended {
             health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
+            // Whoever sleeps until the next ring has to begin polling.
+            wake.ring();
         }
         if stop.or(tokio::time::sleep(RECONNECT.wait(failures))).await.is_none() {
             return;

@@ -7,7 +7,8 @@ use super::{Lane, Settings};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Unknown batches in a row after which a tier is isolated. The first may be the broker's; the second is suspicious.
+/// Unknown batches with the same row in them after which its tier is isolated. The first may be the broker's; the
+/// second is suspicious.
 const ISOLATE_AFTER: u32 = 2;
 
 /// Failures of one row alone, with others confirmed in between, after which it is the row's fault.
@@ -25,9 +26,9 @@ pub enum Alone {
 #[derive(Debug, Default)]
 struct State {
     in_flight: usize,
-    /// Batches without an answer in a row, at most one for each connection.
-    unknown: u32,
-    last_connection: Option<u64>,
+    /// Rows that were in batches without an answer, with how often. Counted by row and not by tier, because batches
+    /// of others may be confirmed in between for ever.
+    lost: HashMap<i64, u32>,
     /// While isolated: rows of the next batch.
     limit: Option<usize>,
     /// Rows still to be published one at a time, because one of them was refused without being named.
@@ -94,12 +95,10 @@ impl Pace {
         self.with(tier, |state| {
             let before = state.isolated();
             state.singly = state.singly.saturating_sub(rows);
-            if answered {
-                state.unknown = 0;
-                state.confirmed_since = true;
-            }
+            state.confirmed_since |= answered;
             for id in sent {
                 state.suspects.remove(id);
+                state.lost.remove(id);
             }
             if answered && state.suspects.is_empty() {
                 state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
@@ -108,16 +107,23 @@ impl Pace {
         })
     }
 
-    /// A batch of `rows` got no answer on `connection`. Returns whether the tier is isolated now and was not before.
-    pub fn unknown(&self, tier: &str, rows: usize, connection: u64) -> bool {
+    /// A batch of these rows got no answer. Returns whether the tier is isolated now and was not before.
+    pub fn unknown(&self, tier: &str, ids: &[i64]) -> bool {
+        // What another relay sent is never heard of again; that must not add up.
+        let most = self.batch_rows * self.most * 4;
         self.with(tier, |state| {
-            if state.last_connection.replace(connection) == Some(connection) {
-                return false;
-            }
             let before = state.isolated();
-            state.unknown += 1;
-            if state.unknown >= ISOLATE_AFTER {
-                state.limit = Some((rows / 2).max(1));
+            if state.lost.len() > most {
+                state.lost.clear();
+            }
+            let mut again = false;
+            for id in ids {
+                let times = state.lost.entry(*id).or_insert(0);
+                *times = times.saturating_add(1);
+                again |= *times >= ISOLATE_AFTER;
+            }
+            if again {
+                state.limit = Some((ids.len() / 2).max(1));
             }
             !before && state.isolated()
         })
@@ -181,23 +187,44 @@ mod tests {
     #[test]
     fn one_lost_connection_is_one_incident_for_all_of_its_batches() {
         let pace = pace(4, 1);
-        assert!(!pace.unknown("t", 500, 1));
-        assert!(!pace.unknown("t", 500, 1));
-        assert!(!pace.unknown("t", 500, 1));
+        let batches = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]];
+        assert!(batches.iter().all(|batch| !pace.unknown("t", batch)));
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
-        assert!(pace.unknown("t", 500, 2));
+        assert!(pace.unknown("t", &[4, 5, 20, 21]));
         assert_eq!(pace.rows("t", Lane::Shared), None);
-        assert_eq!(pace.rows("t", Lane::Isolated), Some(250));
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(2));
+    }
+
+    #[test]
+    fn a_row_stays_suspicious_while_batches_without_it_are_confirmed() {
+        let pace = pace(4, 1);
+        assert!(!pace.unknown("t", &[1, 2]));
+        assert!(!pace.known("t", &[3, 4], 2, true));
+        assert!(pace.unknown("t", &[1, 5]));
+    }
+
+    #[test]
+    fn a_row_that_was_confirmed_after_all_is_above_suspicion() {
+        let pace = pace(4, 1);
+        assert!(!pace.unknown("t", &[1, 2]));
+        assert!(!pace.known("t", &[1, 2], 2, true));
+        assert!(!pace.unknown("t", &[1, 2]));
+    }
+
+    #[test]
+    fn rows_that_are_never_heard_of_again_do_not_add_up() {
+        let pace = pace(4, 1);
+        for id in 0..100_000 {
+            pace.unknown("t", &[id]);
+        }
+        assert!(pace.with("t", |state| state.lost.len()) <= 500 * 4 * 4 + 1);
     }
 
     #[test]
     fn isolation_halves_down_to_the_row_and_ends_after_it() {
         let pace = pace(4, 1);
-        let mut connection = 0;
-        let mut lose = |rows| {
-            connection += 1;
-            pace.unknown("t", rows, connection)
-        };
+        let ids: Vec<i64> = (7..507).collect();
+        let lose = |rows: usize| pace.unknown("t", &ids[..rows]);
         lose(500);
         lose(500);
         let mut rows = pace.rows("t", Lane::Isolated).unwrap();

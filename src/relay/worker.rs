@@ -87,7 +87,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                self.note_unknown(tier, attempts.len(), &cause, &reason, publisher.connection());
+                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let ended = match alone {
                     Some(fate) => {
                         fates.push(fate);
@@ -199,7 +199,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         (id, fate)
     }
 
-    fn note_unknown(&self, tier: &Tier, messages: usize, cause: &Cause, reason: &str, connection: u64) {
+    fn note_unknown(&self, tier: &Tier, outgoing: &[Outgoing<'_>], cause: &Cause, reason: &str) {
+        let messages = outgoing.len();
         tracing::warn!(
             tier = tier.name,
             messages,
@@ -211,7 +212,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.pace.singly(&tier.name, messages);
                 true
             }
-            Cause::NoAnswer => self.pace.unknown(&tier.name, messages, connection),
+            Cause::NoAnswer => {
+                let ids: Vec<i64> = outgoing.iter().map(|out| out.message.id).collect();
+                self.pace.unknown(&tier.name, &ids)
+            }
         };
         if isolated {
             tracing::warn!(tier = tier.name, "tier {}: isolated on a connection of its own", tier.name);

@@ -12,9 +12,11 @@
 mod boundaries;
 mod config;
 mod delivery;
+mod outages;
 mod rig;
 mod sql;
 mod sql_interface;
+mod stopping;
 mod support;
 mod sweep;
 mod systemd;
