@@ -6,7 +6,7 @@
 pub(crate) mod build;
 
 use crate::admin::health::Part;
-use crate::admin::http;
+use crate::admin::{http, metrics::Backlog};
 use crate::broker::Broker;
 use crate::config::{Config, Wake as WakeMode};
 use crate::outbox::error::Error;
@@ -196,10 +196,12 @@ async fn work(
     mut gate: watch::Receiver<bool>,
     stop: Stop,
 ) -> TaskEnd {
-    let opened = stop.or(gate.wait_for(|open| *open)).await;
-    if matches!(opened, Some(Ok(_))) {
-        drop(opened);
-        relay.work(&name, lane).await;
+    let opened = stop.or(gate.wait_for(|open| *open)).await.map(|opened| opened.is_ok());
+    match opened {
+        Some(true) => relay.work(&name, lane).await,
+        // The schema is not good: the task that found out ends the daemon, with its reason and not with ours.
+        Some(false) => stop.wait().await,
+        None => {}
     }
     Ok(())
 }
@@ -250,6 +252,7 @@ async fn count_backlog(parts: &Parts) {
     loop {
         let started = std::time::Instant::now();
         let Some(counted) = parts.stop.or(count::backlog(&parts.pool, &parts.settings)).await else { return };
+        let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
         parts.metrics.set_backlog(counted.as_deref().ok());
         away = note_database(parts, counted.err().as_ref(), away);
         // At most a twentieth of the time: a count walks every pending row.
