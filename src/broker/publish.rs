@@ -107,10 +107,6 @@ impl crate::relay::Publisher for Publisher {
             && !*self.up.blocked.borrow()
     }
 
-    fn connection(&self) -> u64 {
-        self.up.id
-    }
-
     fn bounds(&self) -> Bounds {
         self.bounds
     }

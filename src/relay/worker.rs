@@ -79,15 +79,15 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
                 let counts = Counts::of(&attempts, &fates);
-                self.settle(tier, batch, &fates, &sent, counts).await;
+                self.settle((tier, lane), batch, &fates, &sent, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
                 self.note_hops(tier, &plan.outgoing, &troubles, &[], &[]);
+                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                self.note_unknown(tier, attempts.len(), &cause, &reason, publisher.connection());
                 let ended = match alone {
                     Some(fate) => {
                         fates.push(fate);
@@ -157,7 +157,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], sent: &[i64], counts: Counts) {
+    async fn settle(
+        &self,
+        (tier, lane): (&Tier, Lane),
+        batch: O::Batch,
+        fates: &[(i64, Fate)],
+        sent: &[i64],
+        counts: Counts,
+    ) {
         let settled = batch.settle(fates).await;
         if settled.is_ok() {
             let Counts { answered, returned, nacked, parked } = counts;
@@ -170,7 +177,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             ] {
                 Metrics::add(family, &tier.name, count);
             }
-            if self.pace.known(&tier.name, sent, fates.len(), answered) {
+            if self.pace.known(&tier.name, lane, sent, fates.len(), answered) {
                 tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
                 self.shared.wake.ring();
             }
@@ -199,7 +206,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         (id, fate)
     }
 
-    fn note_unknown(&self, tier: &Tier, messages: usize, cause: &Cause, reason: &str, connection: u64) {
+    fn note_unknown(&self, tier: &Tier, outgoing: &[Outgoing<'_>], cause: &Cause, reason: &str) {
+        let messages = outgoing.len();
         tracing::warn!(
             tier = tier.name,
             messages,
@@ -211,7 +219,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.pace.singly(&tier.name, messages);
                 true
             }
-            Cause::NoAnswer => self.pace.unknown(&tier.name, messages, connection),
+            Cause::NoAnswer => {
+                let ids: Vec<i64> = outgoing.iter().map(|out| out.message.id).collect();
+                self.pace.unknown(&tier.name, &ids)
+            }
         };
         if isolated {
             tracing::warn!(tier = tier.name, "tier {}: isolated on a connection of its own", tier.name);
