@@ -110,6 +110,7 @@ impl Tasks {
         }
         tasks.spawn_links(&parts);
         tasks.spawn_watchers(&parts);
+        tasks.spawn_sweeps(&parts, &gate);
         tasks
     }
 
@@ -144,6 +145,21 @@ impl Tasks {
             stop(),
             async move { Ok(systemd::run(&shared.health, &shared.stop).await) },
         );
+    }
+
+    fn spawn_sweeps(&mut self, parts: &Arc<Parts>, gate: &watch::Receiver<bool>) {
+        let rules = parts.config.rules.keys().filter(|_| parts.config.sweep.enabled);
+        for rule in rules.filter_map(|name| parts.sweep(name)) {
+            let (mut gate, stop) = (gate.clone(), parts.stop.clone());
+            let name = format!("the sweep of rule {}", rule.name);
+            let work = async move {
+                if stop.or(gate.wait_for(|open| *open)).await.is_some_and(|opened| opened.is_ok()) {
+                    rule.run().await;
+                }
+                Ok(())
+            };
+            self.spawn_other(&name, parts.stop.clone(), work);
+        }
     }
 
     /// Waits for the first task to end, which none should before the stop.

@@ -1,5 +1,7 @@
 //! The link: one supervised connection. It is made again for ever, with growing waits and no limit of attempts.
 
+mod settings;
+
 use super::error::Error;
 use super::socket::{self, Cut};
 use super::topology::{self, Report};
@@ -10,7 +12,7 @@ use crate::stop::Stop;
 use crate::tier::Tier;
 use futures_util::StreamExt;
 use lapin::{Connection, Event};
-use secrecy::SecretString;
+pub use settings::{Endpoint, Settings};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,36 +31,6 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Looks in a row without any user, after which a connection made on demand is closed.
 const IDLE: u32 = 30;
-
-/// Where a broker is.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// Host name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// Virtual host.
-    pub vhost: String,
-    /// User.
-    pub user: String,
-    /// Password.
-    pub password: SecretString,
-}
-
-/// What a link is told by the configuration.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Brokers, tried in turn.
-    pub endpoints: Vec<Endpoint>,
-    /// Heartbeat to ask for.
-    pub heartbeat: Duration,
-    /// Bound on a whole connect, and on each step of setting up a channel.
-    pub connect_timeout: Duration,
-    /// How often the topology is checked.
-    pub topology_check: Duration,
-    /// Largest message body in bytes.
-    pub max_message_bytes: usize,
-}
 
 /// A connection that works.
 #[derive(Debug)]

@@ -9,10 +9,14 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod boundaries;
 mod config;
 mod delivery;
 mod outages;
 mod rig;
+mod sql;
 mod sql_interface;
 mod stopping;
 mod support;
+mod sweep;
+mod tour;
