@@ -79,7 +79,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
                 let counts = Counts::of(&attempts, &fates);
-                self.settle(tier, batch, &fates, &sent, counts).await;
+                self.settle((tier, lane), batch, &fates, &sent, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
@@ -88,10 +88,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     // An exchange that is missing is missing for rows with keys of their own as well.
                     self.broker.check_topology();
                 }
+                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let ended = match alone {
                     Some(fate) => {
                         fates.push(fate);
@@ -167,7 +167,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], sent: &[i64], counts: Counts) {
+    async fn settle(
+        &self,
+        (tier, lane): (&Tier, Lane),
+        batch: O::Batch,
+        fates: &[(i64, Fate)],
+        sent: &[i64],
+        counts: Counts,
+    ) {
         let settled = batch.settle(fates).await;
         if settled.is_ok() {
             let Counts { answered, returned, nacked, parked } = counts;
@@ -180,7 +187,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             ] {
                 Metrics::add(family, &tier.name, count);
             }
-            if self.pace.known(&tier.name, sent, fates.len(), answered) {
+            if self.pace.known(&tier.name, lane, sent, fates.len(), answered) {
                 tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
                 self.shared.wake.ring();
             }
