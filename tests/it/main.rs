@@ -11,6 +11,7 @@
 
 mod config;
 mod delivery;
+mod flat;
 mod rig;
 mod sql_interface;
 mod support;
