@@ -5,7 +5,9 @@ use crate::support::consumer::{Consumer, Delivery, Inspector};
 use crate::support::db::{Db, Row};
 use crate::support::rig::Rig;
 use crate::support::wait::{millis, wait_until};
+use futures_util::future::join_all;
 use lapin::BasicProperties;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 
 /// Of the tier; the delay queue is full for about this long, too.
 const DELAY: f64 = 3.0;
@@ -63,7 +65,13 @@ async fn fill(rig: &Rig, db: &Db) {
     wait_until(SOON, async || db.query_opt(recorded, &[]).await.unwrap().is_some()).await;
     let queue: String = db.query_one(recorded, &[]).await.unwrap().get(0);
     let inspector = Inspector::connect(&rig.amqp_url()).await;
-    for _ in 0..ROOM {
-        inspector.publish("", &queue, b"full", BasicProperties::default()).await;
-    }
+    let channel = inspector.channel().await;
+    channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+    // All at once: one by one, the first would come out before the last is in.
+    let confirms = (0..ROOM).map(async |_| {
+        let (options, properties) = (BasicPublishOptions::default(), BasicProperties::default());
+        channel.basic_publish("".into(), queue.as_str().into(), options, b"full", properties).await.unwrap().await
+    });
+    let confirms = join_all(confirms).await;
+    assert!(confirms.iter().all(|confirm| confirm.as_ref().unwrap().is_ack()), "room for {ROOM}");
 }
