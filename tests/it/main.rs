@@ -12,6 +12,7 @@
 mod boundaries;
 mod config;
 mod delivery;
+mod flat;
 mod outages;
 mod rig;
 mod sql;
