@@ -194,10 +194,12 @@ async fn work(
     mut gate: watch::Receiver<bool>,
     stop: Stop,
 ) -> TaskEnd {
-    let opened = stop.or(gate.wait_for(|open| *open)).await;
-    if matches!(opened, Some(Ok(_))) {
-        drop(opened);
-        relay.work(&name, lane).await;
+    let opened = stop.or(gate.wait_for(|open| *open)).await.map(|opened| opened.is_ok());
+    match opened {
+        Some(true) => relay.work(&name, lane).await,
+        // The schema is not good: the task that found out ends the daemon, with its reason and not with ours.
+        Some(false) => stop.wait().await,
+        None => {}
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::build::Parts;
 use super::{Ended, TaskEnd};
 use crate::admin::health::Part;
+use crate::admin::metrics::Backlog;
 use crate::outbox::error::Error;
 use crate::outbox::{count, inspect};
 use std::time::Duration;
@@ -41,6 +42,7 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     loop {
         let started = std::time::Instant::now();
         let Some(counted) = parts.stop.or(count::backlog(&parts.pool, &parts.settings)).await else { return Ok(()) };
+        let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
         parts.metrics.set_backlog(counted.as_deref().ok());
         away = note_database(parts, counted.err().as_ref(), away);
         // At most a twentieth of the time: a count walks every pending row.

@@ -79,15 +79,19 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
                 let counts = Counts::of(&attempts, &fates);
-                self.settle(tier, batch, &fates, &sent, counts).await;
+                self.settle((tier, lane), batch, &fates, &sent, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
-                self.note_hops(tier, &plan.outgoing, &troubles, &[], &[]);
+                self.note_hops(tier, &plan.outgoing, &troubles, &BTreeMap::new(), &[]);
+                if cause == Cause::Hop {
+                    // An exchange that is missing is missing for rows with keys of their own as well.
+                    self.broker.check_topology();
+                }
+                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let ended = match alone {
                     Some(fate) => {
                         fates.push(fate);
@@ -129,7 +133,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         tier: &Tier,
         outgoing: &[Outgoing<'_>],
         troubles: &BTreeMap<Hop, String>,
-        refusing: &[Hop],
+        refusing: &BTreeMap<Hop, bool>,
         healthy: &[Hop],
     ) -> BTreeMap<Hop, Duration> {
         let mut waits = BTreeMap::new();
@@ -144,20 +148,33 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 tracing::warn!(tier = tier.name, hop = %hop, "{hop} is in trouble: {reason}");
             }
         }
-        for hop in refusing {
-            waits.insert(hop.clone(), self.hops.refused(hop));
+        for (hop, took_some) in refusing {
+            let (wait, in_trouble) = self.hops.refused(hop, *took_some, Instant::now());
+            waits.insert(hop.clone(), wait);
+            if in_trouble {
+                continue;
+            }
             self.health.forget(&Part::Hop(hop.to_string()));
         }
         for hop in healthy {
             if self.hops.healthy(hop) {
                 self.health.forget(&Part::Hop(hop.to_string()));
+                // What the check has found wrong about it is over, too.
+                self.broker.check_topology();
             }
         }
         waits
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], sent: &[i64], counts: Counts) {
+    async fn settle(
+        &self,
+        (tier, lane): (&Tier, Lane),
+        batch: O::Batch,
+        fates: &[(i64, Fate)],
+        sent: &[i64],
+        counts: Counts,
+    ) {
         let settled = batch.settle(fates).await;
         if settled.is_ok() {
             let Counts { answered, returned, nacked, parked } = counts;
@@ -170,7 +187,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             ] {
                 Metrics::add(family, &tier.name, count);
             }
-            if self.pace.known(&tier.name, sent, fates.len(), answered) {
+            if self.pace.known(&tier.name, lane, sent, fates.len(), answered) {
                 tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
                 self.shared.wake.ring();
             }

@@ -93,6 +93,7 @@ async fn a_second_signal_ends_it_at_once_with_1() {
     let db = between.rig.db().await;
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         between.rabbit.set(Mode::Pass);
+        db.batch_execute("truncate duebox.outbox").await.unwrap();
         let mut daemon = between.start(Tables { relay: "batch_deadline = \"60s\"", ..Tables::default() });
         between.rabbit.set(Mode::BlackHole);
         db.insert_rows("now", 100).await;
