@@ -12,6 +12,7 @@ pub mod desk;
 pub mod fate;
 pub mod hops;
 pub mod pace;
+mod tell;
 pub mod worker;
 
 use crate::admin::health::Health;
