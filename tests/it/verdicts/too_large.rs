@@ -25,7 +25,8 @@ async fn a_body_over_the_brokers_own_limit_is_parked_alone_and_its_batch_goes_ou
     let came = arrivals(&broker, "now", 99, secs(10)).await;
     assert_eq!(came.len(), 99);
     assert!(repeated(&came) <= 99, "at most the batch that was in flight, once");
-    assert!(came.values().all(|times| *times <= 2), "one fault, one repetition");
+    let worst = came.values().max();
+    assert!(worst <= Some(&2), "one fault, one repetition, but {worst:?}: {}", daemon.log());
     let others = arrivals(&broker, "other", 20, secs(10)).await;
     assert_eq!((others.len(), repeated(&others)), (20, 0), "the other tier did not notice");
     // And the tier is back to its usual pace.
