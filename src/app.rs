@@ -4,13 +4,12 @@
 //! lost a loop would look alive and do half of its work.
 
 pub(crate) mod build;
+mod looks;
 
-use crate::admin::health::Part;
 use crate::admin::http;
 use crate::broker::Broker;
 use crate::config::{Config, Wake as WakeMode};
-use crate::outbox::error::Error;
-use crate::outbox::{count, inspect, listen};
+use crate::outbox::listen;
 use crate::relay::{Lane, Relay};
 use crate::stop::Stop;
 use crate::systemd;
@@ -19,12 +18,8 @@ use build::Parts;
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-
-/// How often the backlog is counted, at the least; a slow count is made less often.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
 
 /// Why the daemon ended.
 #[derive(Debug)]
@@ -99,7 +94,7 @@ impl Tasks {
         let (open, gate) = watch::channel(false);
         let checked = Arc::clone(&parts);
         let stop = parts.stop.clone();
-        tasks.spawn_other("the schema check", stop.clone(), async move { check_schema(&checked, &open).await });
+        tasks.spawn_other("the schema check", stop.clone(), async move { looks::check_schema(&checked, &open).await });
         for index in 0..=parts.config.relay.workers {
             let (name, lane) = match index {
                 0 => ("isolated worker".to_owned(), Lane::Isolated),
@@ -132,19 +127,22 @@ impl Tasks {
         let stop = || parts.stop.clone();
         if parts.config.outbox.wake == WakeMode::Notify {
             let parts = Arc::clone(parts);
-            let work = async move { Ok(listen::run(&parts.listen, &parts.wake, &parts.health, &parts.stop).await) };
+            let work = async move {
+                listen::run(&parts.listen, &parts.wake, &parts.health, &parts.stop).await;
+                Ok(())
+            };
             self.spawn_other("the listener", stop(), work);
         }
         let shared = Arc::clone(parts);
-        self.spawn_other("the backlog count", stop(), async move { Ok(count_backlog(&shared).await) });
+        self.spawn_other("the backlog count", stop(), async move { looks::count_backlog(&shared).await });
         let shared = Arc::clone(parts);
-        self.spawn_other("the record of queues", stop(), async move { Ok(record_queues(&shared).await) });
+        self.spawn_other("the record of queues", stop(), async move { looks::record_queues(&shared).await });
         let shared = Arc::clone(parts);
-        self.spawn_other(
-            "the talk to systemd",
-            stop(),
-            async move { Ok(systemd::run(&shared.health, &shared.stop).await) },
-        );
+        let work = async move {
+            systemd::run(&shared.health, &shared.stop).await;
+            Ok(())
+        };
+        self.spawn_other("the talk to systemd", stop(), work);
     }
 
     fn spawn_sweeps(&mut self, parts: &Arc<Parts>, gate: &watch::Receiver<bool>) {
@@ -196,10 +194,12 @@ async fn work(
     mut gate: watch::Receiver<bool>,
     stop: Stop,
 ) -> TaskEnd {
-    let opened = stop.or(gate.wait_for(|open| *open)).await;
-    if matches!(opened, Some(Ok(_))) {
-        drop(opened);
-        relay.work(&name, lane).await;
+    let opened = stop.or(gate.wait_for(|open| *open)).await.map(|opened| opened.is_ok());
+    match opened {
+        Some(true) => relay.work(&name, lane).await,
+        // The schema is not good: the task that found out ends the daemon, with its reason and not with ours.
+        Some(false) => stop.wait().await,
+        None => {}
     }
     Ok(())
 }
@@ -217,86 +217,5 @@ async fn owned(name: String, stop: Stop, work: impl Future<Output = TaskEnd>) ->
     match work.await {
         Ok(()) if !stop.raised() => Err(Ended::Failed(format!("{name} ended by itself"))),
         ended => ended,
-    }
-}
-
-/// Waits until the database can be asked, and opens the gate if its schema is good.
-async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
-    loop {
-        match parts.stop.or(inspect::inspect(&parts.pool, &parts.settings)).await {
-            None => return Ok(()),
-            Some(Ok(found)) if found.problems.is_empty() => {
-                tracing::info!("{}", found.schema);
-                open.send_replace(true);
-                // The gate stays open as long as its sender lives.
-                parts.stop.wait().await;
-                return Ok(());
-            }
-            Some(Ok(found)) => return Err(Ended::Misconfigured(found.problems.join("\n"))),
-            Some(Err(error)) => {
-                parts.metrics.set_up("postgres", false);
-                parts.health.problem(&Part::Postgres, &error.to_string());
-            }
-        }
-        if parts.stop.or(tokio::time::sleep(Duration::from_secs(1))).await.is_none() {
-            return Ok(());
-        }
-    }
-}
-
-/// Counts what waits; unknown is absent.
-async fn count_backlog(parts: &Parts) {
-    let mut away = false;
-    loop {
-        let started = std::time::Instant::now();
-        let Some(counted) = parts.stop.or(count::backlog(&parts.pool, &parts.settings)).await else { return };
-        parts.metrics.set_backlog(counted.as_deref().ok());
-        away = note_database(parts, counted.err().as_ref(), away);
-        // At most a twentieth of the time: a count walks every pending row.
-        let wait = COUNT_EVERY.max(started.elapsed() * 20);
-        if parts.stop.or(tokio::time::sleep(wait)).await.is_none() {
-            return;
-        }
-    }
-}
-
-/// The workers look only while the broker is there, and may sleep for long: the count notices what they do not.
-/// It takes back only its own word, for they may have another trouble with the database. Returns whether it is away.
-fn note_database(parts: &Parts, failed: Option<&Error>, was_away: bool) -> bool {
-    match failed {
-        Some(error) if error.is_away() => {
-            parts.metrics.set_up("postgres", false);
-            parts.health.problem(&Part::Postgres, &error.to_string());
-            true
-        }
-        Some(_) => was_away,
-        None => {
-            if was_away {
-                parts.metrics.set_up("postgres", true);
-                parts.health.well(&Part::Postgres);
-            }
-            false
-        }
-    }
-}
-
-/// Remembers which delay queues were declared.
-async fn record_queues(parts: &Parts) {
-    let mut declared = parts.broker.shared.declared.subscribe();
-    loop {
-        let names: Vec<String> = declared.borrow_and_update().iter().cloned().collect();
-        let recorded = match names.is_empty() {
-            true => Ok(()),
-            false => count::record_queues(&parts.pool, &parts.settings, &names).await,
-        };
-        let next = async {
-            match recorded {
-                Ok(()) => drop(declared.changed().await),
-                Err(_away) => tokio::time::sleep(COUNT_EVERY).await,
-            }
-        };
-        if parts.stop.or(next).await.is_none() {
-            return;
-        }
     }
 }

@@ -165,6 +165,18 @@ pub struct Backlog {
     pub oldest_age: Option<Duration>,
 }
 
+impl Backlog {
+    /// What was counted, with a row of zeros for each of `tiers` that nothing waits in: zero is known, not unknown.
+    #[must_use]
+    pub fn complete<'a>(counted: &[Self], tiers: impl Iterator<Item = &'a String>) -> Vec<Self> {
+        let idle = tiers.filter(|tier| !counted.iter().any(|row| row.tier == **tier));
+        let zero = |tier: &String| Self { tier: tier.clone(), backlog: 0, held: 0, oldest_age: None };
+        let mut rows: Vec<Self> = idle.map(zero).chain(counted.iter().cloned()).collect();
+        rows.sort_by(|a, b| a.tier.cmp(&b.tier));
+        rows
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -103,9 +103,13 @@ impl Link {
     pub async fn run(&self, tiers: &[Tier]) -> Result<(), String> {
         let (mut failures, mut first) = (0_usize, true);
         while !self.stop.raised() {
-            if self.on_demand && self.stop.or(self.wanted.notified()).await.is_none() {
-                break;
+            if self.on_demand {
+                self.health.retire(self.name);
+                if self.stop.or(self.wanted.notified()).await.is_none() {
+                    break;
+                }
             }
+            self.health.beat(self.name, self.settings.stall(tiers.len()));
             let endpoint = &self.settings.endpoints[failures % self.settings.endpoints.len()];
             let connected = Box::pin(self.stop.or(self.connect(endpoint))).await;
             match connected {
@@ -122,6 +126,7 @@ impl Link {
                 break;
             }
         }
+        self.health.retire(self.name);
         Ok(())
     }
 
@@ -198,6 +203,7 @@ impl Link {
         let mut look = tokio::time::interval(LOOK);
         let mut idle = 0;
         loop {
+            self.health.beat(self.name, self.settings.stall(tiers.len()));
             let due = tokio::select! {
                 () = self.stop.wait() => return self.drained().await,
                 () = up.suspect.notified() => return "no answer to anything published over it".to_owned(),

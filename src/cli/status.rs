@@ -107,7 +107,7 @@ impl Status<'_> {
         if let Ok((backlog, overview)) = &self.database {
             let mut table = comfy_table::Table::new();
             table.load_style(comfy_table::presets::NOTHING).set_header(["TIER", "BACKLOG", "HELD", "OLDEST"]);
-            for row in rows(self.config, backlog) {
+            for row in Backlog::complete(backlog, self.config.tiers.keys()) {
                 let age = row.oldest_age.map_or_else(|| "-".to_owned(), age);
                 table.add_row([row.tier, row.backlog.to_string(), row.held.to_string(), age]);
             }
@@ -123,7 +123,7 @@ impl Status<'_> {
         let database = match &self.database {
             Err(error) => json!({ "error": format!("{error:#}") }),
             Ok((backlog, overview)) => json!({
-                "tiers": rows(self.config, backlog).iter().map(|row| json!({
+                "tiers": Backlog::complete(backlog, self.config.tiers.keys()).iter().map(|row| json!({
                     "tier": row.tier, "backlog": row.backlog, "held": row.held,
                     "oldest_age_seconds": row.oldest_age.map(|age| age.as_secs_f64()),
                 })).collect::<Vec<_>>(),
@@ -139,15 +139,6 @@ impl Status<'_> {
         };
         json!({ "ok": good, "verdict": verdict, "wrong": self.wrong(), "daemon": daemon, "database": database })
     }
-}
-
-/// A row for each configured tier, and for each other one that rows name.
-fn rows(config: &Config, backlog: &[Backlog]) -> Vec<Backlog> {
-    let empty = |tier: &String| Backlog { tier: tier.clone(), backlog: 0, held: 0, oldest_age: None };
-    let idle = config.tiers.keys().filter(|tier| !backlog.iter().any(|row| row.tier == **tier)).map(empty);
-    let mut rows: Vec<Backlog> = idle.chain(backlog.iter().cloned()).collect();
-    rows.sort_by(|a, b| a.tier.cmp(&b.tier));
-    rows
 }
 
 fn age(age: Duration) -> String {

@@ -166,7 +166,7 @@ fn decode(row: &tokio_postgres::Row, tier: &str) -> Result<Message, String> {
         };
         let headers: Map<String, Value> = match serde_json::from_slice(&headers.0) {
             Ok(headers) => headers,
-            Err(error) => return Ok(Err(format!("headers are not a JSON object: {error}"))),
+            Err(error) => return Ok(Err(format!("headers cannot be read: {error}"))),
         };
         Ok(Ok(Message {
             id,

@@ -83,7 +83,11 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
-                self.note_hops(tier, &plan.outgoing, &troubles, &[], &[]);
+                self.note_hops(tier, &plan.outgoing, &troubles, &BTreeMap::new(), &[]);
+                if cause == Cause::Hop {
+                    // An exchange that is missing is missing for rows with keys of their own as well.
+                    self.broker.check_topology();
+                }
                 self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
@@ -129,7 +133,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         tier: &Tier,
         outgoing: &[Outgoing<'_>],
         troubles: &BTreeMap<Hop, String>,
-        refusing: &[Hop],
+        refusing: &BTreeMap<Hop, bool>,
         healthy: &[Hop],
     ) -> BTreeMap<Hop, Duration> {
         let mut waits = BTreeMap::new();
@@ -144,13 +148,19 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 tracing::warn!(tier = tier.name, hop = %hop, "{hop} is in trouble: {reason}");
             }
         }
-        for hop in refusing {
-            waits.insert(hop.clone(), self.hops.refused(hop));
+        for (hop, took_some) in refusing {
+            let (wait, in_trouble) = self.hops.refused(hop, *took_some, Instant::now());
+            waits.insert(hop.clone(), wait);
+            if in_trouble {
+                continue;
+            }
             self.health.forget(&Part::Hop(hop.to_string()));
         }
         for hop in healthy {
             if self.hops.healthy(hop) {
                 self.health.forget(&Part::Hop(hop.to_string()));
+                // What the check has found wrong about it is over, too.
+                self.broker.check_topology();
             }
         }
         waits

@@ -1,9 +1,17 @@
 //! A committed row reaches its queue, once, on time, with everything it carried.
 
-use crate::support::consumer::Consumer;
-use crate::support::db::Row;
+mod memory;
+mod on_time;
+mod own_time;
+mod refused;
+mod several;
+mod ways;
+
+use crate::support::consumer::{Consumer, Delivery};
+use crate::support::db::{Db, Row};
 use crate::support::rig::Rig;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -38,4 +46,17 @@ async fn a_row_walks_from_insert_through_its_delay_to_the_target_queue() {
     assert_eq!(header("traceparent"), "00-ab-cd-01");
     assert_eq!(db.count("sent_at is not null and attempts = 0").await, 1);
     drop(daemon);
+}
+
+/// Seconds by which each delivery came after its row was due, in a tier with this delay; negative when it came early.
+/// The clock of the database is this machine's, so it can be compared with the time of arrival.
+async fn lateness(db: &Db, delay: f64, deliveries: &[Delivery]) -> Vec<f64> {
+    let due = "select message_id::text, coalesce(due_at, created_at + $1::float8 * interval '1 s') from duebox.outbox";
+    let rows = db.query(due, &[&delay]).await.unwrap();
+    let due: HashMap<String, SystemTime> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    let late = |delivery: &Delivery| match delivery.received.duration_since(due[&delivery.message_id]) {
+        Ok(late) => late.as_secs_f64(),
+        Err(early) => -early.duration().as_secs_f64(),
+    };
+    deliveries.iter().map(late).collect()
 }

@@ -12,11 +12,16 @@
 mod boundaries;
 mod config;
 mod delivery;
+mod flat;
 mod outages;
 mod rig;
 mod sql;
 mod sql_interface;
+mod startup;
 mod stopping;
 mod support;
+mod surface;
 mod sweep;
+mod systemd;
 mod tour;
+mod verdicts;

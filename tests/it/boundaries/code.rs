@@ -30,8 +30,8 @@ fn comment(rest: &str) -> Option<usize> {
 
 /// The length of the literal at the start of `rest`, if there is one; `before` tells a raw string from a name.
 fn quoted(rest: &str, before: &str) -> Option<usize> {
-    if rest.starts_with('"') {
-        return Some(1 + closing(&rest[1..], '"'));
+    if let Some(rest) = rest.strip_prefix('"') {
+        return Some(1 + closing(rest, '"'));
     }
     let in_name = before.chars().next_back().is_some_and(|c| c.is_alphanumeric() || c == '_');
     if let Some(raw) = rest.strip_prefix('r').filter(|_| !in_name) {
