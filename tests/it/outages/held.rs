@@ -12,21 +12,22 @@ use tokio::task::JoinHandle;
 
 const TIERS: &[(&str, &str)] = &[("now", "due")];
 
-/// Looks at a role's sessions all the time, for the longest transaction.
-pub(super) struct Watch {
+/// Looks at a role's sessions all the time.
+struct Watch {
     stop: oneshot::Sender<()>,
-    longest: JoinHandle<Duration>,
+    longest: JoinHandle<(Duration, Duration)>,
 }
 
 impl Watch {
     /// Starts looking; `superuser` sees the sessions of others.
-    pub(super) fn start(superuser: Db, role: &str) -> Self {
+    fn start(superuser: Db, role: &str) -> Self {
         let (stop, mut stopped) = oneshot::channel();
         let role = role.to_owned();
         let longest = tokio::spawn(async move {
-            let mut longest = Duration::ZERO;
+            let mut longest = (Duration::ZERO, Duration::ZERO);
             while stopped.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
-                longest = longest.max(in_transaction(&superuser, &role).await);
+                longest.0 = longest.0.max(in_transaction(&superuser, &role).await);
+                longest.1 = longest.1.max(left_aborted(&superuser, &role).await);
                 tokio::time::sleep(millis(50)).await;
             }
             longest
@@ -34,8 +35,8 @@ impl Watch {
         Self { stop, longest }
     }
 
-    /// Stops looking.
-    pub(super) async fn longest(self) -> Duration {
+    /// Stops looking: the longest transaction, and the longest that one was left as it had failed.
+    async fn longest(self) -> (Duration, Duration) {
         drop(self.stop);
         self.longest.await.unwrap()
     }
@@ -45,7 +46,17 @@ impl Watch {
 pub(super) async fn in_transaction(superuser: &Db, role: &str) -> Duration {
     const LONGEST: &str = "select coalesce(max(extract(epoch from clock_timestamp() - xact_start)), 0)::float8 \
         from pg_stat_activity where usename = $1 and state <> 'idle'";
-    let seconds: f64 = superuser.query_one(LONGEST, &[&role]).await.unwrap().get(0);
+    seconds(superuser, LONGEST, role).await
+}
+
+async fn left_aborted(superuser: &Db, role: &str) -> Duration {
+    const LONGEST: &str = "select coalesce(max(extract(epoch from clock_timestamp() - state_change)), 0)::float8 \
+        from pg_stat_activity where usename = $1 and state = 'idle in transaction (aborted)'";
+    seconds(superuser, LONGEST, role).await
+}
+
+async fn seconds(superuser: &Db, query: &str, role: &str) -> Duration {
+    let seconds: f64 = superuser.query_one(query, &[&role]).await.unwrap().get(0);
     Duration::from_secs_f64(seconds.max(0.0))
 }
 
@@ -73,9 +84,10 @@ async fn no_transaction_outlives_its_batch_by_more_than_two_seconds() {
     daemon.wait_log("statement timeout", secs(10));
     db.batch_execute("drop trigger slow on duebox.outbox").await.unwrap();
     oracle.settled(&db).await;
-    let longest = watch.longest().await;
+    let (longest, aborted) = watch.longest().await;
     assert!(longest >= millis(500), "the watch saw the batches that were held: {longest:?}");
     assert!(longest <= BATCH_DEADLINE + secs(2), "{longest:?}");
+    assert!(aborted <= millis(200), "a failed transaction went back to the pool: {aborted:?}");
     wait_until(secs(1), async || in_transaction(&superuser, between.role()).await.is_zero()).await;
-    eprintln!("longest transaction: {longest:?}");
+    eprintln!("longest transaction {longest:?}, left aborted {aborted:?}");
 }
