@@ -93,7 +93,7 @@ async fn two_relays_with_different_tiers_send_every_row_once_and_leave_the_unkno
         }
     });
     join_all(producers).await;
-    wait_until(secs(30), async || db.count("sent_at is null and tier <> 't4'").await == 0).await;
+    wait_until(secs(60), async || db.count("sent_at is null and tier <> 't4'").await == 0).await;
     let arrived = consumer.drain_fast().await;
     assert_eq!(arrived.len(), 10_000, "no duplicate, none missing");
     assert_eq!(distinct(&arrived), 10_000);
