@@ -22,7 +22,7 @@ async fn none_arrives_before_its_due_time_and_all_within_a_second_of_it() {
         for step in 1..=steps {
             tick.tick().await;
             let wanted = total * step / steps;
-            db.insert_rows("t2s", i32::try_from(wanted - written).unwrap()).await;
+            db.insert_rows("t2s", wanted - written).await;
             written = wanted;
         }
     };
