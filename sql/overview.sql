@@ -1,6 +1,6 @@
 -- Purpose: what `status` shows beside the backlog: parked rows, pauses, other relays, old queues.
 -- Parameters: none.
--- Index: none that serves parked rows; run by a person, not in a loop.
+-- Index: outbox_parked; primary key of state.
 select (select count(*) from outbox where parked_at is not null) as parked,
        (select coalesce(array_agg(s.name order by s.name), '{}') from state s where s.name like 'pause.%') as pauses,
        (select coalesce(array_agg(substr(s.name, 7) order by s.name), '{}')

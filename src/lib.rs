@@ -4,6 +4,7 @@ pub mod app;
 pub mod cli;
 
 pub mod relay;
+pub mod rule;
 
 pub mod outbox;
 

@@ -12,6 +12,7 @@ pub mod desk;
 pub mod fate;
 pub mod hops;
 pub mod pace;
+mod tell;
 pub mod worker;
 
 use crate::admin::health::Health;
@@ -147,9 +148,6 @@ pub trait Publisher: Send {
 
     /// Whether the channel may be used for another batch now: open, and its connection not blocked.
     fn usable(&self) -> bool;
-
-    /// Identifies the connection, so that one lost connection is one incident for all of its batches.
-    fn connection(&self) -> u64;
 
     /// What a message may be on this connection.
     fn bounds(&self) -> Bounds;

@@ -76,8 +76,8 @@ pub enum Judgement {
         verdicts: Vec<Verdict>,
         /// Hops in trouble, with the reason.
         troubles: BTreeMap<Hop, String>,
-        /// Hops that refused some but not all.
-        refusing: Vec<Hop>,
+        /// Hops that refused some, or the only one; whether they took any.
+        refusing: BTreeMap<Hop, bool>,
         /// Hops that acknowledged at least one message and are in no trouble.
         healthy: Vec<Hop>,
     },
@@ -103,7 +103,7 @@ pub fn judge(attempts: &[Attempt<'_>]) -> Judgement {
     }
     let groups = group(attempts);
     let mut troubles = BTreeMap::new();
-    let mut refusing = Vec::new();
+    let mut refusing = BTreeMap::new();
     let mut healthy = Vec::new();
     for (hop, seen) in &groups {
         if let Some(text) = &seen.returned {
@@ -111,7 +111,7 @@ pub fn judge(attempts: &[Attempt<'_>]) -> Judgement {
         } else if seen.nacked > 1 && seen.nacked == seen.published {
             troubles.insert((*hop).clone(), format!("{hop} refused all of {} messages", seen.published));
         } else if seen.nacked > 0 {
-            refusing.push((*hop).clone());
+            refusing.insert((*hop).clone(), seen.acked > 0);
         } else if seen.acked > 0 {
             healthy.push((*hop).clone());
         }

@@ -81,6 +81,10 @@ create index outbox_pending on outbox (tier, available_at, id)
 -- id are never looked up by one.
 create index outbox_key on outbox (key) where key is not null;
 
+-- Serves `duebox status` and whoever lists or counts parked rows: without it they read every row ever
+-- sent. Rows that were never parked cost nothing.
+create index outbox_parked on outbox (parked_at) where parked_at is not null;
+
 comment on table outbox is 'duebox: one row is one message on its way to RabbitMQ';
 
 -- What relays share, one row a name:

@@ -65,7 +65,7 @@ impl Health {
     pub fn problem(&self, part: &Part, reason: &str) {
         let before = lock(&self.parts).insert(part.clone(), Some(reason.to_owned()));
         if before != Some(Some(reason.to_owned())) {
-            tracing::warn!(part = %part, reason, "{part}: {reason}");
+            tracing::warn!(part = %part, "{part}: {reason}");
         }
     }
 

@@ -101,6 +101,21 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// Makes the counters of these tiers and of both ends exist at 0, so that their first increase is one.
+    pub fn start_at_zero<'a>(&self, tiers: impl Iterator<Item = &'a String>) {
+        for tier in tiers {
+            let label = ByTier { tier: tier.clone() };
+            for family in [&self.published, &self.confirmed, &self.returned, &self.nacked, &self.unknown, &self.parked]
+            {
+                drop(family.get_or_create(&label));
+            }
+        }
+        for side in ["postgres", "rabbitmq"] {
+            drop(self.reconnects.get_or_create(&BySide { side }));
+            self.set_up(side, false);
+        }
+    }
+
     /// Adds `count` to a tier's counter; nothing is created for a count of 0.
     pub fn add(family: &PerTier, tier: &str, count: usize) {
         if count > 0 {
@@ -148,6 +163,18 @@ pub struct Backlog {
     pub held: i64,
     /// Age of the oldest row that could go now, if there is one.
     pub oldest_age: Option<Duration>,
+}
+
+impl Backlog {
+    /// What was counted, with a row of zeros for each of `tiers` that nothing waits in: zero is known, not unknown.
+    #[must_use]
+    pub fn complete<'a>(counted: &[Self], tiers: impl Iterator<Item = &'a String>) -> Vec<Self> {
+        let idle = tiers.filter(|tier| !counted.iter().any(|row| row.tier == **tier));
+        let zero = |tier: &String| Self { tier: tier.clone(), backlog: 0, held: 0, oldest_age: None };
+        let mut rows: Vec<Self> = idle.map(zero).chain(counted.iter().cloned()).collect();
+        rows.sort_by(|a, b| a.tier.cmp(&b.tier));
+        rows
+    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,18 @@
 //! The daemon's own view of itself, as JSON: what `/status` answers and `duebox status` prints.
 
-use super::health::Health;
+use super::health::{Health, Part};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+
+/// A part that is unwell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// The part.
+    pub part: String,
+    /// Why.
+    pub reason: String,
+    /// Whether the daemon is not ready because of it.
+    pub needed: bool,
+}
 
 /// The daemon's view of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,8 +21,8 @@ pub struct Daemon {
     pub version: String,
     /// Both ends are usable.
     pub ready: bool,
-    /// What is unwell, and why.
-    pub problems: BTreeMap<String, String>,
+    /// What is unwell, what keeps the daemon from being ready first.
+    pub problems: Vec<Problem>,
     /// What has reported that it works.
     pub works: Vec<String>,
     /// Loops that are overdue.
@@ -23,10 +33,13 @@ pub struct Daemon {
 #[must_use]
 pub fn daemon(health: &Health) -> Daemon {
     let parts = health.parts();
+    let problem = |(part, reason): (Part, String)| Problem { part: part.to_string(), reason, needed: part.needed() };
+    let mut problems: Vec<Problem> = health.problems().into_iter().map(problem).collect();
+    problems.sort_by_key(|problem| !problem.needed);
     Daemon {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: health.ready(),
-        problems: health.problems().into_iter().map(|(part, reason)| (part.to_string(), reason)).collect(),
+        problems,
         works: parts.iter().filter(|(_, problem)| problem.is_none()).map(|(part, _)| part.to_string()).collect(),
         stalled: health.stalled(),
     }

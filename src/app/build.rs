@@ -6,11 +6,11 @@ use crate::broker::Broker;
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
 use crate::config::{Config, Postgres, RabbitMq, Wake as WakeMode};
 use crate::outbox::Outbox;
-use crate::outbox::connect::{self, Settings};
+use crate::outbox::connect::{self, Pool, Settings};
 use crate::relay::{self, Relay};
+use crate::rule::Sweep;
 use crate::stop::Stop;
 use crate::wake::Wake;
-use deadpool_postgres::Pool;
 use std::sync::Arc;
 
 /// Everything that the loops share.
@@ -31,6 +31,7 @@ impl Parts {
     /// Builds the parts; nothing is connected yet.
     pub(super) fn build(config: Config) -> anyhow::Result<Self> {
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
+        metrics.start_at_zero(config.tiers.keys());
         let settings = database(&config.postgres)?;
         let listen_url = config.postgres.listen_url.clone().unwrap_or_else(|| settings.url.clone());
         let listen = Settings { url: listen_url, ..settings.clone() };
@@ -42,6 +43,20 @@ impl Parts {
             isolated: Arc::new(Link::new("duebox isolated", link_settings, true, shared, stop.clone())),
         };
         Ok(Self { config, settings, listen, pool, broker, health, metrics, wake: Arc::default(), stop })
+    }
+
+    /// The sweep of one rule.
+    pub(super) fn sweep(&self, name: &str) -> Option<Sweep> {
+        Some(Sweep {
+            pool: self.pool.clone(),
+            settings: self.settings.clone(),
+            name: name.to_owned(),
+            rule: self.config.rules.get(name)?.clone(),
+            batch: self.config.sweep.batch,
+            health: Arc::clone(&self.health),
+            metrics: Arc::clone(&self.metrics),
+            stop: self.stop.clone(),
+        })
     }
 
     /// The relay between the two sides.

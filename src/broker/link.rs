@@ -1,5 +1,7 @@
 //! The link: one supervised connection. It is made again for ever, with growing waits and no limit of attempts.
 
+mod settings;
+
 use super::error::Error;
 use super::socket::{self, Cut};
 use super::topology::{self, Report};
@@ -10,7 +12,7 @@ use crate::stop::Stop;
 use crate::tier::Tier;
 use futures_util::StreamExt;
 use lapin::{Connection, Event};
-use secrecy::SecretString;
+pub use settings::{Endpoint, Settings};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,35 +29,8 @@ const CLOSE: Duration = Duration::from_secs(2);
 /// How often the state of the connection is looked at beside its events.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Where a broker is.
-#[derive(Debug, Clone)]
-pub struct Endpoint {
-    /// Host name or address.
-    pub host: String,
-    /// TCP port.
-    pub port: u16,
-    /// Virtual host.
-    pub vhost: String,
-    /// User.
-    pub user: String,
-    /// Password.
-    pub password: SecretString,
-}
-
-/// What a link is told by the configuration.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// Brokers, tried in turn.
-    pub endpoints: Vec<Endpoint>,
-    /// Heartbeat to ask for.
-    pub heartbeat: Duration,
-    /// Bound on a whole connect, and on each step of setting up a channel.
-    pub connect_timeout: Duration,
-    /// How often the topology is checked.
-    pub topology_check: Duration,
-    /// Largest message body in bytes.
-    pub max_message_bytes: usize,
-}
+/// Looks in a row without any user, after which a connection made on demand is closed.
+const IDLE: u32 = 30;
 
 /// A connection that works.
 #[derive(Debug)]
@@ -67,7 +42,7 @@ pub(super) struct Up {
     pub(super) last_confirm: Mutex<Instant>,
     /// Raised by a publisher that has reason to think that the connection is dead.
     pub(super) suspect: Notify,
-    _cut: Cut,
+    cut: Cut,
 }
 
 /// One supervised connection.
@@ -128,9 +103,13 @@ impl Link {
     pub async fn run(&self, tiers: &[Tier]) -> Result<(), String> {
         let (mut failures, mut first) = (0_usize, true);
         while !self.stop.raised() {
-            if self.on_demand && self.stop.or(self.wanted.notified()).await.is_none() {
-                break;
+            if self.on_demand {
+                self.health.retire(self.name);
+                if self.stop.or(self.wanted.notified()).await.is_none() {
+                    break;
+                }
             }
+            self.health.beat(self.name, self.settings.stall(tiers.len()));
             let endpoint = &self.settings.endpoints[failures % self.settings.endpoints.len()];
             let connected = Box::pin(self.stop.or(self.connect(endpoint))).await;
             match connected {
@@ -147,6 +126,7 @@ impl Link {
                 break;
             }
         }
+        self.health.retire(self.name);
         Ok(())
     }
 
@@ -162,15 +142,17 @@ impl Link {
             blocked: watch::Sender::new(false),
             last_confirm: Mutex::new(Instant::now()),
             suspect: Notify::new(),
-            _cut: cut,
+            cut,
         })
     }
 
     fn lost(&self, reason: &str) {
         if self.on_demand {
-            tracing::warn!(reason, "{}: {reason}", self.name);
+            tracing::info!("{}: {reason}", self.name);
             // Whoever still wants a channel waits on the state; the next connect is for them.
-            self.wanted.notify_one();
+            if self.state.receiver_count() > 0 {
+                self.wanted.notify_one();
+            }
             return;
         }
         self.metrics.set_up("rabbitmq", false);
@@ -219,7 +201,9 @@ impl Link {
         let mut check = tokio::time::interval(self.settings.topology_check);
         check.reset();
         let mut look = tokio::time::interval(LOOK);
+        let mut idle = 0;
         loop {
+            self.health.beat(self.name, self.settings.stall(tiers.len()));
             let due = tokio::select! {
                 () = self.stop.wait() => return self.drained().await,
                 () = up.suspect.notified() => return "no answer to anything published over it".to_owned(),
@@ -232,6 +216,11 @@ impl Link {
                 _ = look.tick() => {
                     if !up.connection.status().connected() {
                         return "connection lost".to_owned();
+                    }
+                    // Held by us and by the state only: no publisher has been using it for a while.
+                    idle = if self.on_demand && Arc::strong_count(up) <= 2 { idle + 1 } else { 0 };
+                    if idle > IDLE {
+                        return "no longer needed".to_owned();
                     }
                     false
                 }
@@ -303,6 +292,8 @@ impl Link {
                 tracing::debug!("{}: the close had no answer, cutting the connection", self.name);
             }
         }
+        // Sleeping workers may hold on to it for long.
+        up.cut.now();
         reason
     }
 }

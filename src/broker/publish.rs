@@ -17,6 +17,10 @@ use std::time::{Duration, Instant};
 /// The wait before a channel is asked for again after the broker refused one.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// What a batch in flight still waits for its confirms when the broker blocks the connection: those of what slipped in
+/// before it. After that its rows must not stay claimed.
+const BLOCKED: Duration = Duration::from_millis(500);
+
 /// A channel in confirm mode.
 #[derive(Debug)]
 pub struct Publisher {
@@ -71,10 +75,21 @@ impl crate::relay::Publisher for Publisher {
         let started = Instant::now();
         // Polled in order by this one task, so delivery tags and frames stay in step.
         let sends = join_all(batch.iter().map(|out| one(&self.channel, out, number)));
-        let Ok(answers) = tokio::time::timeout(deadline, sends).await else {
-            self.late(started);
-            let text = format!("no confirm within {deadline:?}");
-            return batch.iter().map(|_| Outcome::Lost(text.clone())).collect();
+        let mut blocked = self.up.blocked.subscribe();
+        let until_blocked = async {
+            drop(blocked.wait_for(|blocked| *blocked).await);
+            tokio::time::sleep(BLOCKED).await;
+        };
+        let answers = tokio::select! {
+            answers = tokio::time::timeout(deadline, sends) => answers.map_err(|_| format!("no confirm within {deadline:?}")),
+            () = until_blocked => Err("the broker blocks publishing".to_owned()),
+        };
+        let answers = match answers {
+            Ok(answers) => answers,
+            Err(reason) => {
+                self.late(started);
+                return batch.iter().map(|_| Outcome::Lost(reason.clone())).collect();
+            }
         };
         let rows: Vec<i64> = batch.iter().map(|out| out.message.id).collect();
         let outcomes = outcomes(number, &rows, answers);
@@ -90,10 +105,6 @@ impl crate::relay::Publisher for Publisher {
             && self.channel.status().connected()
             && self.up.connection.status().connected()
             && !*self.up.blocked.borrow()
-    }
-
-    fn connection(&self) -> u64 {
-        self.up.id
     }
 
     fn bounds(&self) -> Bounds {

@@ -22,10 +22,17 @@ const USER_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(super) struct Cut(StdStream);
 
-impl Drop for Cut {
-    fn drop(&mut self) {
+impl Cut {
+    /// Cuts the connection.
+    pub(super) fn now(&self) {
         // An error here says that the socket has been closed already, which is what is wanted.
         drop(self.0.shutdown(Shutdown::Both));
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.now();
     }
 }
 

@@ -2,76 +2,21 @@
 //!
 //! Every step has a channel of its own, because a refusal closes the channel it came on.
 
+mod inspect;
+mod report;
+
 use super::error::{Error, within};
 use super::headers::short;
-use super::link::{Endpoint, Settings};
-use crate::admin::health::{Health, Part};
-use crate::admin::metrics::{ByTier, Metrics};
+use super::link::Settings;
 use crate::tier::{Argument, Arguments, Kind, Target, Tier};
+pub use inspect::{Inspection, inspect};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ExchangeKind, Queue};
-use std::collections::{BTreeMap, BTreeSet};
+pub(super) use report::{Problem, Report};
 
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
-
-/// Something on the broker that is not as it should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Problem {
-    pub(super) tier: String,
-    pub(super) text: String,
-    /// It exists and differs: waiting does not heal it, and publishing through it would delay wrongly.
-    pub(super) mismatch: bool,
-}
-
-/// What a check found.
-#[derive(Debug, Default)]
-pub(super) struct Report {
-    pub(super) problems: Vec<Problem>,
-    /// Delay queues of ours that are there now.
-    pub(super) declared: BTreeSet<String>,
-    /// Consumers by tier: on the target queue, and on the delay queue.
-    consumers: BTreeMap<String, (Option<u32>, Option<u32>)>,
-}
-
-impl Report {
-    /// What does not heal by waiting, for the last words before exit code 78.
-    pub(super) fn mismatches(&self) -> Option<String> {
-        let texts: Vec<&str> = self.problems.iter().filter(|p| p.mismatch).map(|p| p.text.as_str()).collect();
-        (!texts.is_empty()).then(|| texts.join("\n"))
-    }
-
-    /// Makes it known: one part of the health for each tier.
-    pub(super) fn publish(&self, tiers: &[Tier], health: &Health, metrics: &Metrics) {
-        for tier in tiers {
-            let texts: Vec<&str> =
-                self.problems.iter().filter(|p| p.tier == tier.name).map(|p| p.text.as_str()).collect();
-            let part = Part::Tier(tier.name.clone());
-            if texts.is_empty() {
-                health.well(&part);
-            } else {
-                health.problem(&part, &texts.join("; "));
-            }
-            let (target, delay) = self.consumers.get(&tier.name).copied().unwrap_or_default();
-            let label = ByTier { tier: tier.name.clone() };
-            match target {
-                Some(count) => drop(metrics.target_consumers.get_or_create(&label).set(i64::from(count))),
-                None => drop(metrics.target_consumers.remove(&label)),
-            }
-            let part = Part::Consumers(tier.name.clone());
-            match (target, delay) {
-                (_, Some(count)) if count > 0 => {
-                    let text =
-                        format!("a consumer is on the delay queue ({count}): it gets messages before they are due");
-                    health.problem(&part, &text);
-                }
-                (Some(0), _) => health.problem(&part, "nobody consumes the target queue"),
-                _ => health.forget(&part),
-            }
-        }
-    }
-}
 
 /// Declares what is missing for `tiers` and checks the rest.
 ///
@@ -286,61 +231,4 @@ fn table(arguments: &Arguments) -> FieldTable {
         }
     }
     table
-}
-
-/// What `check --connect` finds on the broker.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// Wrong, and it stays wrong until somebody acts.
-    pub problems: Vec<String>,
-    /// Worth knowing.
-    pub notes: Vec<String>,
-}
-
-/// Looks at what `tiers` need on the broker at `endpoint`, and changes nothing.
-///
-/// # Errors
-/// The broker cannot be asked.
-pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -> Result<Inspection, Error> {
-    let (connection, _cut) =
-        super::socket::connect(endpoint, "duebox check", settings.heartbeat, settings.connect_timeout).await?;
-    let mut check = Check { connection: &connection, settings, report: Report::default() };
-    let mut found = Inspection::default();
-    for tier in tiers {
-        let target = match &tier.target {
-            Target::Queue(queue) => Some(queue),
-            Target::Exchange { queue, .. } => queue.as_ref(),
-        };
-        if let Some(queue) = target {
-            match check.passive(queue).await? {
-                Ok(there) if there.consumer_count() == 0 => {
-                    found.notes.push(format!("tier {}: nobody consumes target queue '{queue}'", tier.name));
-                }
-                Ok(_) => {}
-                Err(refusal) => found.missing(tier, "target queue", queue, &refusal),
-            }
-        }
-        if let Kind::Queue { queue, .. } = &tier.kind {
-            match check.passive(&queue.name).await? {
-                // It is there, so declaring it creates nothing and compares its arguments.
-                Ok(_) => drop(check.delay(tier).await?),
-                Err(refusal) => found.missing(tier, "delay queue", &queue.name, &refusal),
-            }
-        }
-    }
-    found
-        .problems
-        .extend(check.report.problems.iter().map(|problem| format!("tier {}: {}", problem.tier, problem.text)));
-    Ok(found)
-}
-
-impl Inspection {
-    fn missing(&mut self, tier: &Tier, what: &str, queue: &str, refusal: &Refusal) {
-        let Refusal { code, text } = refusal;
-        if *code == NOT_FOUND {
-            self.notes.push(format!("tier {}: {what} '{queue}' is not there yet; `run` declares it", tier.name));
-        } else {
-            self.problems.push(format!("tier {}: {what} '{queue}': {code} {text}", tier.name));
-        }
-    }
 }

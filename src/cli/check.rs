@@ -19,6 +19,12 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
     let loaded = config::load(path);
     print(&config::report(&loaded))?;
     let Ok(loaded) = loaded else { return Ok(MISCONFIGURED) };
+    // What the drivers read of it is wrong as well when it is wrong here.
+    let settings = build::database(&loaded.config.postgres)?;
+    if let Err(error) = connect::pool(&settings, 1) {
+        print(&format!("  {error}\n"))?;
+        return Ok(MISCONFIGURED);
+    }
     if !args.connect {
         return Ok(OK);
     }
@@ -52,10 +58,25 @@ impl Side {
 async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
     let settings = build::database(&config.postgres)?;
     let pool = connect::pool(&settings, 2)?;
-    Ok(match inspect::inspect(&pool, &settings).await {
-        Ok(found) => Side::found("postgres", &format!(", {}", found.schema), &found.problems, MISCONFIGURED),
-        Err(error) => Side::away(&error),
-    })
+    let found = match inspect::inspect(&pool, &settings).await {
+        Ok(found) => found,
+        Err(error) => return Ok(Side::away(&error)),
+    };
+    let (mut problems, mut notes) = (found.problems, Vec::new());
+    // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
+    let good = problems.is_empty();
+    for (name, rule) in config.rules.iter().filter(|_| good) {
+        match crate::rule::inspect(&pool, &settings, name, rule).await {
+            Ok(of_rule) => {
+                problems.extend(of_rule.problems.iter().map(|problem| format!("rule {name}: {problem}")));
+                notes.extend(of_rule.notes);
+            }
+            Err(error) => return Ok(Side::away(&error)),
+        }
+    }
+    let mut side = Side::found("postgres", &format!(", {}", found.schema), &problems, MISCONFIGURED);
+    side.text.extend(notes.iter().map(|note| format!("  {note}\n")));
+    Ok(side)
 }
 
 async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {

@@ -45,39 +45,44 @@ struct Status<'a> {
 }
 
 impl Status<'_> {
-    /// Whether all is well, and the one line that says so.
-    fn verdict(&self) -> (bool, String) {
+    /// Everything that is not as it should be, the worst first.
+    fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
+        if let Err(error) = &self.database {
+            wrong.push(format!("{error:#}"));
+        }
         match &self.daemon {
             Err(_) => wrong.push(format!("no daemon answers at {}", self.config.admin.listen)),
             Ok(daemon) => {
-                wrong.extend(daemon.problems.iter().map(|(part, reason)| format!("{part}: {reason}")));
+                wrong.extend(daemon.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.reason)));
                 if !daemon.ready && daemon.problems.is_empty() {
                     wrong.push("the daemon is starting".to_owned());
                 }
             }
         }
-        match &self.database {
-            Err(error) => wrong.push(format!("{error:#}")),
-            Ok((backlog, overview)) => {
-                wrong.extend(backlog.iter().filter(|row| !self.config.tiers.contains_key(&row.tier)).map(|row| {
-                    format!(
-                        "{} row(s) name tier '{}', which relay.toml does not have",
-                        row.backlog + row.held,
-                        row.tier
-                    )
-                }));
-                if overview.parked > 0 {
-                    wrong.push(format!("{} row(s) parked", overview.parked));
-                }
-                if !overview.pauses.is_empty() {
-                    wrong.push(format!("paused: {}", overview.pauses.join(", ")));
-                }
+        if let Ok((backlog, overview)) = &self.database {
+            let named = self.daemon.is_ok();
+            let unknown = backlog.iter().filter(|row| !named && !self.config.tiers.contains_key(&row.tier));
+            wrong.extend(unknown.map(|row| {
+                format!("{} row(s) name tier '{}', which relay.toml does not have", row.backlog + row.held, row.tier)
+            }));
+            if overview.parked > 0 {
+                wrong.push(format!("{} row(s) parked; duebox.outbox.last_error says why", overview.parked));
+            }
+            if !overview.pauses.is_empty() {
+                wrong.push(format!("paused: {}", overview.pauses.join(", ")));
             }
         }
-        match wrong.is_empty() {
-            true => (true, "ok: relaying".to_owned()),
-            false => (false, format!("not ok: {}", wrong.join("; "))),
+        wrong
+    }
+
+    /// Whether all is well, and the one line that says so.
+    fn verdict(&self) -> (bool, String) {
+        let wrong = self.wrong();
+        match wrong.as_slice() {
+            [] => (true, "ok: relaying".to_owned()),
+            [only] => (false, format!("not ok: {only}")),
+            [worst, rest @ ..] => (false, format!("not ok: {worst} (and {} more)", rest.len())),
         }
     }
 
@@ -98,10 +103,11 @@ impl Status<'_> {
 
     fn text(&self, verdict: &str) -> String {
         let mut text = format!("{verdict}\n");
+        text.extend(self.wrong().iter().skip(1).map(|wrong| format!("        {wrong}\n")));
         if let Ok((backlog, overview)) = &self.database {
             let mut table = comfy_table::Table::new();
             table.load_style(comfy_table::presets::NOTHING).set_header(["TIER", "BACKLOG", "HELD", "OLDEST"]);
-            for row in rows(self.config, backlog) {
+            for row in Backlog::complete(backlog, self.config.tiers.keys()) {
                 let age = row.oldest_age.map_or_else(|| "-".to_owned(), age);
                 table.add_row([row.tier, row.backlog.to_string(), row.held.to_string(), age]);
             }
@@ -117,7 +123,7 @@ impl Status<'_> {
         let database = match &self.database {
             Err(error) => json!({ "error": format!("{error:#}") }),
             Ok((backlog, overview)) => json!({
-                "tiers": rows(self.config, backlog).iter().map(|row| json!({
+                "tiers": Backlog::complete(backlog, self.config.tiers.keys()).iter().map(|row| json!({
                     "tier": row.tier, "backlog": row.backlog, "held": row.held,
                     "oldest_age_seconds": row.oldest_age.map(|age| age.as_secs_f64()),
                 })).collect::<Vec<_>>(),
@@ -131,17 +137,8 @@ impl Status<'_> {
             Ok(daemon) => json!(daemon),
             Err(error) => json!({ "error": format!("{error:#}") }),
         };
-        json!({ "ok": good, "verdict": verdict, "daemon": daemon, "database": database })
+        json!({ "ok": good, "verdict": verdict, "wrong": self.wrong(), "daemon": daemon, "database": database })
     }
-}
-
-/// A row for each configured tier, and for each other one that rows name.
-fn rows(config: &Config, backlog: &[Backlog]) -> Vec<Backlog> {
-    let empty = |tier: &String| Backlog { tier: tier.clone(), backlog: 0, held: 0, oldest_age: None };
-    let idle = config.tiers.keys().filter(|tier| !backlog.iter().any(|row| row.tier == **tier)).map(empty);
-    let mut rows: Vec<Backlog> = idle.chain(backlog.iter().cloned()).collect();
-    rows.sort_by(|a, b| a.tier.cmp(&b.tier));
-    rows
 }
 
 fn age(age: Duration) -> String {

@@ -80,8 +80,8 @@ fn postgres_url() -> Shape<SecretString> {
             return Err("must not contain '#': write %23".to_owned());
         }
         match tls_mode(url) {
-            None | Some("disable" | "allow" | "prefer") => Ok(SecretString::from(url)),
-            Some(_) => Err("must have sslmode disable, allow or prefer: TLS comes with a later version".to_owned()),
+            None | Some("disable" | "prefer") => Ok(SecretString::from(url)),
+            Some(_) => Err("must have sslmode disable or prefer: TLS comes with a later version".to_owned()),
         }
     };
     let show = |url: &SecretString| quote(&mask_url(url.expose_secret()));

@@ -2,7 +2,7 @@
 
 use super::connect::{Settings, Transaction};
 use super::error::{Error, describe};
-use super::scan::Scan;
+use super::scan::{End, Scan};
 use super::settle;
 use crate::message::{Message, Row};
 use crate::relay::Fate;
@@ -64,7 +64,8 @@ pub(crate) async fn claim(
         .await?;
     let mut reader = Reader::new(tier, limits);
     reader.read(&transaction).await?;
-    scan.done(tier, bound, started, reader.first_fetch, reader.last);
+    let end = End { took: reader.first_fetch, last: reader.last, short: !reader.full };
+    scan.done(tier, bound, started, end);
     if reader.rows.is_empty() {
         transaction.roll_back().await?;
         return Ok(None);
@@ -165,7 +166,7 @@ fn decode(row: &tokio_postgres::Row, tier: &str) -> Result<Message, String> {
         };
         let headers: Map<String, Value> = match serde_json::from_slice(&headers.0) {
             Ok(headers) => headers,
-            Err(error) => return Ok(Err(format!("headers are not a JSON object: {error}"))),
+            Err(error) => return Ok(Err(format!("headers cannot be read: {error}"))),
         };
         Ok(Ok(Message {
             id,

@@ -2,12 +2,15 @@
 
 use super::error::{Error, describe};
 use super::migrate::quote_ident;
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, RecyclingMethod, Runtime};
 use secrecy::{ExposeSecret, SecretString};
 use std::future::Future;
 use std::time::Duration;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
+
+/// A pool of connections, by a name that those may use who must not know the driver.
+pub use deadpool_postgres::Pool;
 
 /// How much longer than Postgres itself we wait for a statement: the server's own timeout answers with a reason, ours
 /// only catches a server that no longer answers at all.

@@ -47,6 +47,17 @@ impl Error {
         matches!(source.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
+    /// The database cannot be reached, as opposed to refusing this one statement.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Deadline { .. } => true,
+            // Without a code it is the connection that failed; class 57P is a server that shuts down or starts.
+            Self::Statement { source, .. } => source.code().is_none_or(|code| code.code().starts_with("57P")),
+            Self::Url(_) | Self::Unexpected(_) => false,
+        }
+    }
+
     /// The SQLSTATE, if Postgres sent one.
     #[must_use]
     pub fn code(&self) -> Option<&str> {

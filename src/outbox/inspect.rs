@@ -6,6 +6,7 @@ use super::migrate::{self, quote_ident};
 use deadpool_postgres::Pool;
 
 const COLUMNS: &str = include_str!("../../sql/columns.sql");
+const RELATION: &str = include_str!("../../sql/relation.sql");
 const PRIVILEGES: &str = include_str!("../../sql/privileges.sql");
 
 /// What an inspection found.
@@ -68,6 +69,17 @@ async fn tables(pool: &Pool, settings: &Settings, role: &str, inspection: &mut I
         if !accepts.usable() {
             inspection.problems.push(accepts.to_string());
             return Ok(());
+        }
+    }
+    if let Some(row) = once(pool, settings, what, async |client| client.query_opt(RELATION, &[]).await).await? {
+        let read = || Ok((row.try_get("kind")?, row.try_get("is_table")?, row.try_get("hidden")?));
+        let (kind, is_table, hidden): (String, bool, bool) = read().map_err(Error::statement(what))?;
+        if !is_table {
+            inspection.problems.push(format!("outbox is a {kind}; its rows must be locked, so it must be a table"));
+        }
+        if hidden {
+            let hint = format!("drop its policies for this role, or: alter role {role} bypassrls;");
+            inspection.problems.push(format!("row-level security hides rows of outbox from {role}; {hint}"));
         }
     }
     let columns = once(pool, settings, what, async |client| client.query(COLUMNS, &[]).await).await?;

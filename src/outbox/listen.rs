@@ -17,6 +17,9 @@ use tokio_postgres::AsyncMessage;
 /// How often the connection is tried, so that a peer that vanished without a word is noticed.
 const TOUCH: Duration = Duration::from_secs(10);
 
+/// The loop's name where signs of life are kept.
+const LOOP: &str = "listener";
+
 /// How long to wait between two connects.
 const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
 
@@ -24,15 +27,23 @@ const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Durat
 pub async fn run(settings: &Settings, wake: &Wake, health: &Health, stop: &Stop) {
     let mut failures = 0;
     while !stop.raised() {
+        health.beat(LOOP, stall(settings));
         let Some(ended) = stop.or(listen(settings, wake, health, &mut failures)).await else { return };
         failures += 1;
         if let Err(error) = ended {
             health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
+            // Whoever sleeps until the next ring has to begin polling.
+            wake.ring();
         }
         if stop.or(tokio::time::sleep(RECONNECT.wait(failures))).await.is_none() {
             return;
         }
     }
+}
+
+/// How long a turn may take: a connect and its first statements, or a touch, and a machine under load.
+fn stall(settings: &Settings) -> Duration {
+    settings.connect_timeout + settings.patience() + TOUCH * 4
 }
 
 /// One connection's life.
@@ -49,6 +60,7 @@ async fn listen(settings: &Settings, wake: &Wake, health: &Health, failures: &mu
     health.well(&Part::Listener);
     wake.ring();
     loop {
+        health.beat(LOOP, stall(settings));
         let touch = async {
             tokio::time::sleep(TOUCH).await;
             within("touch the LISTEN connection", TOUCH / 2, async {

@@ -2,7 +2,7 @@
 
 use super::connect::{Settings, once};
 use super::error::Error;
-use super::scan::Scan;
+use super::scan::{End, Scan};
 use crate::relay::Look;
 use deadpool_postgres::Pool;
 use std::time::{Instant, SystemTime};
@@ -30,10 +30,11 @@ pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &
     // A tier that was looked at in full and has nothing due hides nothing below a bound.
     for (tier, bound) in tiers.iter().zip(&bounds) {
         if !look.due.contains(tier) {
-            scan.done(tier, *bound, started, started.elapsed(), None);
+            let end = End { took: started.elapsed(), last: None, short: true };
+            scan.done(tier, *bound, started, end);
         }
     }
-    if let Some(hidden) = scan.hidden_until(Instant::now()) {
+    if let Some(hidden) = scan.hidden_until(tiers, Instant::now()) {
         look.next = Some(look.next.map_or(hidden, |next| next.min(hidden)));
     }
     Ok(look)

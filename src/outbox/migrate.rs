@@ -14,6 +14,7 @@ use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
 pub use self::error::MigrateError;
 pub use self::grants::Grants;
+pub(crate) use self::ident::quote_literal;
 pub use self::ident::{channel, quote_ident};
 use self::ident::{quote_role, quote_schema};
 pub use self::script::script;

@@ -9,11 +9,22 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-/// The shortest time between two full scans of a tier while bounded ones find rows.
+/// The shortest time between two full scans of a tier while bounded ones fill their batches.
 const FULL_EVERY: Duration = Duration::from_millis(500);
 
 /// A full scan may take at most this part of the time.
 const FULL_SHARE: u32 = 10;
+
+/// How a scan ended.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    /// Until its first row.
+    pub(crate) took: Duration,
+    /// The last row it took.
+    pub(crate) last: Option<SystemTime>,
+    /// It found less than it could have taken.
+    pub(crate) short: bool,
+}
 
 /// The scan state of every tier.
 #[derive(Debug, Default)]
@@ -25,12 +36,15 @@ pub struct Scan {
 struct Tier {
     bound: Option<SystemTime>,
     full: Option<(Instant, Duration)>,
+    /// The last scan found less than it could have taken: what is missing may lie below the bound.
+    short: bool,
 }
 
 impl Tier {
     /// When the next full scan is allowed, if one has been made.
     fn next_full(&self) -> Option<Instant> {
-        self.full.map(|(at, took)| at + FULL_EVERY.max(took * FULL_SHARE))
+        let floor = if self.short { Duration::ZERO } else { FULL_EVERY };
+        self.full.map(|(at, took)| at + floor.max(took * FULL_SHARE))
     }
 }
 
@@ -45,22 +59,16 @@ impl Scan {
         if found.next_full().is_none_or(|at| now >= at) { None } else { found.bound }
     }
 
-    /// A scan of `tier` that started at `bound` took `took` and ended at row `last`, if it found any.
-    pub(crate) fn done(
-        &self,
-        tier: &str,
-        bound: Option<SystemTime>,
-        now: Instant,
-        took: Duration,
-        last: Option<SystemTime>,
-    ) {
+    /// A scan of `tier` that started at `bound` at the moment `now` has ended.
+    pub(crate) fn done(&self, tier: &str, bound: Option<SystemTime>, now: Instant, end: End) {
         let mut tiers = self.tiers();
         let state = tiers.entry(tier.to_owned()).or_default();
+        state.short = end.short;
         if bound.is_none() {
-            state.full = Some((now, took));
-            state.bound = last;
-        } else if last.is_some() {
-            state.bound = last;
+            state.full = Some((now, end.took));
+            state.bound = end.last;
+        } else if end.last.is_some() {
+            state.bound = end.last;
         }
     }
 
@@ -69,10 +77,11 @@ impl Scan {
         self.tiers().remove(tier);
     }
 
-    /// How long until a tier that a bounded scan found empty may be scanned in full; `None` when nothing is hidden.
-    pub(crate) fn hidden_until(&self, now: Instant) -> Option<Duration> {
+    /// How long until one of `names` that a bounded scan found empty may be scanned in full; `None` when nothing of
+    /// theirs is hidden. Only tiers that were just looked at: another's full scan would never come, and never end this.
+    pub(crate) fn hidden_until(&self, names: &[String], now: Instant) -> Option<Duration> {
         let tiers = self.tiers();
-        let bounded = tiers.values().filter(|tier| tier.bound.is_some());
+        let bounded = names.iter().filter_map(|name| tiers.get(name)).filter(|tier| tier.bound.is_some());
         bounded.filter_map(Tier::next_full).map(|at| at.saturating_duration_since(now)).min()
     }
 }
@@ -87,13 +96,17 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_millis(ms)
     }
 
+    fn end(took: Duration, last: Option<u64>, short: bool) -> End {
+        End { took, last: last.map(at), short }
+    }
+
     #[test]
     fn a_bound_holds_between_full_scans_and_a_rollback_forgets_it() {
         let (scan, t0) = (Scan::default(), Instant::now());
         assert_eq!(scan.bound("t", t0), None, "the first scan is full");
-        scan.done("t", None, t0, MS, Some(at(5)));
+        scan.done("t", None, t0, end(MS, Some(5), false));
         assert_eq!(scan.bound("t", t0 + 499 * MS), Some(at(5)));
-        scan.done("t", Some(at(5)), t0, MS, Some(at(9)));
+        scan.done("t", Some(at(5)), t0, end(MS, Some(9), false));
         assert_eq!(scan.bound("t", t0 + 499 * MS), Some(at(9)));
         assert_eq!(scan.bound("t", t0 + 500 * MS), None, "full again every 500 ms");
         scan.reset("t");
@@ -101,19 +114,34 @@ mod tests {
     }
 
     #[test]
+    fn a_short_scan_is_followed_by_a_full_one_as_soon_as_that_is_cheap() {
+        let (scan, t0) = (Scan::default(), Instant::now());
+        scan.done("t", None, t0, end(MS, Some(5), true));
+        assert_eq!(scan.bound("t", t0 + 9 * MS), Some(at(5)), "a tenth of the time");
+        assert_eq!(scan.bound("t", t0 + 10 * MS), None);
+    }
+
+    #[test]
     fn slow_full_scans_are_rarer() {
         let (scan, t0) = (Scan::default(), Instant::now());
-        scan.done("t", None, t0, 70 * MS, Some(at(5)));
+        scan.done("t", None, t0, end(70 * MS, Some(5), true));
         assert_eq!(scan.bound("t", t0 + 699 * MS), Some(at(5)));
         assert_eq!(scan.bound("t", t0 + 700 * MS), None);
-        assert_eq!(scan.hidden_until(t0 + 600 * MS), Some(100 * MS));
+        assert_eq!(scan.hidden_until(&["t".into()], t0 + 600 * MS), Some(100 * MS));
     }
 
     #[test]
     fn an_empty_full_scan_hides_nothing() {
         let (scan, t0) = (Scan::default(), Instant::now());
-        scan.done("t", None, t0, MS, None);
+        scan.done("t", None, t0, end(MS, None, true));
         assert_eq!(scan.bound("t", t0 + MS), None);
-        assert_eq!(scan.hidden_until(t0), None);
+        assert_eq!(scan.hidden_until(&["t".into()], t0), None);
+    }
+
+    #[test]
+    fn what_is_hidden_of_a_tier_that_is_not_looked_at_wakes_nobody() {
+        let (scan, t0) = (Scan::default(), Instant::now());
+        scan.done("closed", None, t0, end(MS, Some(5), true));
+        assert_eq!(scan.hidden_until(&["open".into()], t0 + 700 * MS), None);
     }
 }

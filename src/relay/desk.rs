@@ -165,6 +165,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let now = Instant::now();
         if lane == Lane::Shared {
             self.look_for_unknown(turns, now).await?;
+            for hop in self.hops.untried(now) {
+                self.health.forget(&Part::Hop(hop.to_string()));
+            }
         }
         let candidates: Vec<String> =
             self.tiers.keys().filter(|name| self.allowed(lane, name).is_some()).cloned().collect();

@@ -74,13 +74,21 @@ impl Hops {
         (wait, new)
     }
 
-    /// The hop refused a part of a batch: no trouble, but what it refused waits. Returns how long.
-    pub fn refused(&self, hop: &Hop) -> Duration {
+    /// The hop refused a part of a batch, or its only message: no trouble, but what it refused waits. Returns how long,
+    /// and whether the hop is in trouble: only what it took ends that, not a probe of one that it refused.
+    pub fn refused(&self, hop: &Hop, took_some: bool, now: Instant) -> (Duration, bool) {
         let mut hops = self.lock();
         let state = hops.entry(hop.clone()).or_insert(State { failures: 0, next_probe: None });
         state.failures = state.failures.saturating_add(1);
-        state.next_probe = None;
-        self.backoff.wait(state.failures)
+        let wait = self.backoff.wait(state.failures);
+        state.next_probe = state.next_probe.filter(|_| !took_some).map(|_| now + wait);
+        (wait, state.next_probe.is_some())
+    }
+
+    /// Hops in trouble that nothing has wanted to go to since their probe fell due, so that nobody knows how they are.
+    pub fn untried(&self, now: Instant) -> Vec<Hop> {
+        let untried = |state: &State| state.next_probe.is_some_and(|at| now >= at + PROBE_EVERY);
+        self.lock().iter().filter(|(_, state)| untried(state)).map(|(hop, _)| hop.clone()).collect()
     }
 
     /// The hop took everything. Returns whether it was in trouble.
@@ -140,8 +148,30 @@ mod tests {
     #[test]
     fn a_partial_refusal_waits_without_trouble() {
         let (hops, hop, t0) = (hops(), Hop::queue("q"), Instant::now());
-        assert!(hops.refused(&hop) <= hops.refused(&hop) * 2);
+        let (wait, in_trouble) = hops.refused(&hop, true, t0);
+        assert!(wait >= BACKOFF.min && !in_trouble);
         assert_eq!(hops.gate(&hop, t0), Gate::Open);
+    }
+
+    #[test]
+    fn a_probe_of_one_that_is_refused_does_not_end_the_trouble_and_one_ack_does() {
+        let (hops, hop, t0) = (hops(), Hop::queue("q"), Instant::now());
+        assert!(!hops.refused(&hop, false, t0).1, "one alone says nothing");
+        hops.trouble(&hop, t0);
+        let (wait, in_trouble) = hops.refused(&hop, false, t0);
+        assert!(in_trouble);
+        assert_eq!(hops.gate(&hop, t0), Gate::Closed(wait));
+        assert!(!hops.refused(&hop, true, t0).1);
+        assert_eq!(hops.gate(&hop, t0), Gate::Open);
+    }
+
+    #[test]
+    fn a_hop_that_nothing_waits_for_is_not_called_troubled_for_ever() {
+        let (hops, hop, t0) = (hops(), Hop::queue("q"), Instant::now());
+        let (wait, _) = hops.trouble(&hop, t0);
+        assert!(hops.untried(t0 + wait).is_empty(), "its probe is due only now");
+        assert_eq!(hops.untried(t0 + wait + PROBE_EVERY), std::slice::from_ref(&hop));
+        assert_eq!(hops.gate(&hop, t0 + wait + PROBE_EVERY), Gate::Probe, "and its next rows are a probe all the same");
     }
 
     #[test]

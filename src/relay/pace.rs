@@ -7,11 +7,15 @@ use super::{Lane, Settings};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Unknown batches in a row after which a tier is isolated. The first may be the broker's; the second is suspicious.
+/// Unknown batches with the same row in them after which its tier is isolated. The first may be the broker's; the
+/// second is suspicious.
 const ISOLATE_AFTER: u32 = 2;
 
 /// Failures of one row alone, with others confirmed in between, after which it is the row's fault.
 const ROW_FAILS_AFTER: u32 = 3;
+
+/// Rows of a batch while a suspect waits for its next turn: enough to let the others flow, few enough to find it again.
+const BESIDE_A_SUSPECT: usize = 16;
 
 /// What becomes of a row that got no answer although it was alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,14 +29,16 @@ pub enum Alone {
 #[derive(Debug, Default)]
 struct State {
     in_flight: usize,
-    /// Batches without an answer in a row, at most one for each connection.
-    unknown: u32,
-    last_connection: Option<u64>,
+    /// Rows that were in batches without an answer, with how often. Counted by row and not by tier, because batches
+    /// of others may be confirmed in between for ever.
+    lost: HashMap<i64, u32>,
     /// While isolated: rows of the next batch.
     limit: Option<usize>,
     /// Rows still to be published one at a time, because one of them was refused without being named.
     singly: usize,
     suspects: HashMap<i64, u32>,
+    /// A suspect was in the last batch that got no answer: one row at a time until it is its turn.
+    hunting: bool,
     confirmed_since: bool,
 }
 
@@ -68,7 +74,8 @@ impl Pace {
     pub fn rows(&self, tier: &str, lane: Lane) -> Option<usize> {
         self.with(tier, |state| match (lane, state.isolated()) {
             (Lane::Shared, false) => (state.in_flight < self.most).then_some(self.batch_rows),
-            (Lane::Isolated, true) if state.singly > 0 || !state.suspects.is_empty() => Some(1),
+            (Lane::Isolated, true) if state.singly > 0 || state.hunting => Some(1),
+            (Lane::Isolated, true) if !state.suspects.is_empty() => Some(BESIDE_A_SUSPECT.min(self.batch_rows)),
             (Lane::Isolated, true) => Some(state.limit.unwrap_or(1)),
             (Lane::Shared, true) | (Lane::Isolated, false) => None,
         })
@@ -88,33 +95,47 @@ impl Pace {
         })
     }
 
-    /// All of a batch's outcomes are known. Returns whether isolation ends with it.
-    pub fn known(&self, tier: &str, ids: &[i64]) -> bool {
+    /// A batch of `rows` was decided, `sent` of them confirmed; `answered` if the broker said anything at all. Returns
+    /// whether isolation ends with it.
+    pub fn known(&self, tier: &str, lane: Lane, sent: &[i64], rows: usize, answered: bool) -> bool {
         self.with(tier, |state| {
             let before = state.isolated();
-            state.unknown = 0;
-            state.confirmed_since = true;
-            state.singly = state.singly.saturating_sub(ids.len());
-            for id in ids {
-                state.suspects.remove(id);
+            state.confirmed_since |= answered;
+            for id in sent {
+                state.lost.remove(id);
+                if state.suspects.remove(id).is_some() {
+                    state.hunting = false;
+                }
             }
-            if state.suspects.is_empty() {
-                state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
+            // A batch of the others' may end after the isolation began; it proves nothing.
+            if lane == Lane::Isolated {
+                state.singly = state.singly.saturating_sub(rows);
+                if answered && state.suspects.is_empty() {
+                    state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
+                }
             }
             before && !state.isolated()
         })
     }
 
-    /// A batch of `rows` got no answer on `connection`. Returns whether the tier is isolated now and was not before.
-    pub fn unknown(&self, tier: &str, rows: usize, connection: u64) -> bool {
+    /// A batch of these rows got no answer. Returns whether the tier is isolated now and was not before.
+    pub fn unknown(&self, tier: &str, ids: &[i64]) -> bool {
+        // What another relay sent is never heard of again; that must not add up.
+        let most = self.batch_rows * self.most * 4;
         self.with(tier, |state| {
-            if state.last_connection.replace(connection) == Some(connection) {
-                return false;
-            }
             let before = state.isolated();
-            state.unknown += 1;
-            if state.unknown >= ISOLATE_AFTER {
-                state.limit = Some((rows / 2).max(1));
+            if state.lost.len() > most {
+                state.lost.clear();
+            }
+            let mut again = false;
+            for id in ids {
+                let times = state.lost.entry(*id).or_insert(0);
+                *times = times.saturating_add(1);
+                again |= *times >= ISOLATE_AFTER;
+            }
+            state.hunting |= ids.iter().any(|id| state.suspects.contains_key(id));
+            if again {
+                state.limit = Some((ids.len() / 2).max(1));
             }
             !before && state.isolated()
         })
@@ -128,6 +149,7 @@ impl Pace {
     /// A row got no answer although it was alone.
     pub fn alone(&self, tier: &str, id: i64) -> Alone {
         self.with(tier, |state| {
+            state.hunting = false;
             let fresh = std::mem::take(&mut state.confirmed_since);
             let failures = state.suspects.entry(id).or_insert(0);
             // Without a confirm in between it may as well be the broker.
@@ -178,23 +200,37 @@ mod tests {
     #[test]
     fn one_lost_connection_is_one_incident_for_all_of_its_batches() {
         let pace = pace(4, 1);
-        assert!(!pace.unknown("t", 500, 1));
-        assert!(!pace.unknown("t", 500, 1));
-        assert!(!pace.unknown("t", 500, 1));
+        let batches = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]];
+        assert!(batches.iter().all(|batch| !pace.unknown("t", batch)));
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
-        assert!(pace.unknown("t", 500, 2));
+        assert!(pace.unknown("t", &[4, 5, 20, 21]));
         assert_eq!(pace.rows("t", Lane::Shared), None);
-        assert_eq!(pace.rows("t", Lane::Isolated), Some(250));
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(2));
+    }
+
+    #[test]
+    fn a_row_stays_suspicious_until_it_is_confirmed_itself() {
+        let pace = pace(4, 1);
+        assert!(!pace.unknown("t", &[1, 2]));
+        assert!(!pace.known("t", Lane::Shared, &[2, 3], 2, true));
+        assert!(!pace.unknown("t", &[2, 5]));
+        assert!(pace.unknown("t", &[1, 5]));
+    }
+
+    #[test]
+    fn rows_that_are_never_heard_of_again_do_not_add_up() {
+        let pace = pace(4, 1);
+        for id in 0..100_000 {
+            pace.unknown("t", &[id]);
+        }
+        assert!(pace.with("t", |state| state.lost.len()) <= 500 * 4 * 4 + 1);
     }
 
     #[test]
     fn isolation_halves_down_to_the_row_and_ends_after_it() {
         let pace = pace(4, 1);
-        let mut connection = 0;
-        let mut lose = |rows| {
-            connection += 1;
-            pace.unknown("t", rows, connection)
-        };
+        let ids: Vec<i64> = (7..507).collect();
+        let lose = |rows: usize| pace.unknown("t", &ids[..rows]);
         lose(500);
         lose(500);
         let mut rows = pace.rows("t", Lane::Isolated).unwrap();
@@ -206,10 +242,38 @@ mod tests {
             lose(1);
             let expected = if failure == 3 { Alone::Failed } else { Alone::Again };
             assert_eq!(pace.alone("t", 7), expected, "failure {failure}");
-            pace.known("t", &[8]);
+            pace.known("t", Lane::Isolated, &[8], 1, true);
         }
-        assert!((0..10).any(|_| pace.known("t", &[9])), "isolation ends");
+        assert!((0..10).any(|_| pace.known("t", Lane::Isolated, &[9], 1, true)), "isolation ends");
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+
+    #[test]
+    fn the_others_flow_while_a_suspect_waits_and_it_is_alone_again_when_it_returns() {
+        let pace = pace(4, 1);
+        pace.unknown("t", &[7]);
+        pace.unknown("t", &[7]);
+        assert_eq!(pace.alone("t", 7), Alone::Again);
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(BESIDE_A_SUSPECT));
+        assert!(!pace.known("t", Lane::Isolated, &[8, 9], 2, true), "isolation lasts");
+        pace.unknown("t", &[10, 7, 11]);
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
+        assert!(!pace.known("t", Lane::Isolated, &[10], 1, true));
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
+        pace.known("t", Lane::Isolated, &[7], 1, true);
+        assert_ne!(pace.rows("t", Lane::Isolated), Some(1), "it was innocent");
+    }
+
+    #[test]
+    fn what_was_in_flight_when_isolation_began_does_not_end_it() {
+        let pace = pace(4, 1);
+        let ids: Vec<i64> = (0..500).collect();
+        pace.unknown("t", &ids);
+        pace.unknown("t", &ids);
+        for _ in 0..10 {
+            assert!(!pace.known("t", Lane::Shared, &[1_000], 1, true));
+        }
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(250));
     }
 
     #[test]
@@ -224,8 +288,8 @@ mod tests {
         pace.singly("t", 2);
         assert_eq!(pace.rows("t", Lane::Shared), None);
         assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
-        assert!(!pace.known("t", &[1]));
-        assert!(pace.known("t", &[2]));
+        assert!(!pace.known("t", Lane::Isolated, &[1], 1, true));
+        assert!(pace.known("t", Lane::Isolated, &[2], 1, true));
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
     }
 }

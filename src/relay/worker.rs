@@ -4,10 +4,10 @@ use super::desk::Claimed;
 use super::fate::{self, Retry};
 use super::hops::{Gate, PROBE};
 use super::pace::Alone;
+use super::tell::{log_decided, log_verdict};
 use super::{Batch, Broker, Fate, Lane, Outbox, Outgoing, Publisher, Relay};
 use crate::admin::health::Part;
 use crate::admin::metrics::Metrics;
-use crate::message::Row;
 use crate::tier::{Hop, Tier};
 use crate::verdict::{Attempt, Cause, Judgement, Outcome, Verdict, judge};
 use std::collections::{BTreeMap, HashMap};
@@ -78,15 +78,20 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     fates.push((out.message.id, retry.fate(out, verdict, &waits)));
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
-                self.settle(tier, batch, &fates, &verdicts, &sent).await;
+                let counts = Counts::of(&attempts, &fates);
+                self.settle((tier, lane), batch, &fates, &sent, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
-                self.note_hops(tier, &plan.outgoing, &troubles, &[], &[]);
+                self.note_hops(tier, &plan.outgoing, &troubles, &BTreeMap::new(), &[]);
+                if cause == Cause::Hop {
+                    // An exchange that is missing is missing for rows with keys of their own as well.
+                    self.broker.check_topology();
+                }
+                self.note_unknown(tier, &plan.outgoing, &cause, &reason);
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                self.note_unknown(tier, attempts.len(), &cause, &reason, publisher.connection());
                 let ended = match alone {
                     Some(fate) => {
                         fates.push(fate);
@@ -128,7 +133,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         tier: &Tier,
         outgoing: &[Outgoing<'_>],
         troubles: &BTreeMap<Hop, String>,
-        refusing: &[Hop],
+        refusing: &BTreeMap<Hop, bool>,
         healthy: &[Hop],
     ) -> BTreeMap<Hop, Duration> {
         let mut waits = BTreeMap::new();
@@ -140,34 +145,49 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.health.problem(&Part::Hop(hop.to_string()), reason);
                 self.broker.check_topology();
             } else if new {
-                tracing::warn!(tier = tier.name, hop = %hop, reason, "{hop} is in trouble: {reason}");
+                tracing::warn!(tier = tier.name, hop = %hop, "{hop} is in trouble: {reason}");
             }
         }
-        for hop in refusing {
-            waits.insert(hop.clone(), self.hops.refused(hop));
+        for (hop, took_some) in refusing {
+            let (wait, in_trouble) = self.hops.refused(hop, *took_some, Instant::now());
+            waits.insert(hop.clone(), wait);
+            if in_trouble {
+                continue;
+            }
             self.health.forget(&Part::Hop(hop.to_string()));
         }
         for hop in healthy {
             if self.hops.healthy(hop) {
                 self.health.forget(&Part::Hop(hop.to_string()));
+                // What the check has found wrong about it is over, too.
+                self.broker.check_topology();
             }
         }
         waits
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(&self, tier: &Tier, batch: O::Batch, fates: &[(i64, Fate)], verdicts: &[Verdict], sent: &[i64]) {
-        let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| wanted(verdict)).count();
+    async fn settle(
+        &self,
+        (tier, lane): (&Tier, Lane),
+        batch: O::Batch,
+        fates: &[(i64, Fate)],
+        sent: &[i64],
+        counts: Counts,
+    ) {
         let settled = batch.settle(fates).await;
         if settled.is_ok() {
-            let parked = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count();
-            Metrics::add(&self.metrics.confirmed, &tier.name, sent.len());
-            Metrics::add(&self.metrics.parked, &tier.name, parked);
-            Metrics::add(&self.metrics.returned, &tier.name, count(|v| matches!(v, Verdict::Unroutable(_))));
-            Metrics::add(&self.metrics.nacked, &tier.name, count(|v| matches!(v, Verdict::Refused(_))));
-            let hop = count(|v| matches!(v, Verdict::HopTrouble(_)));
-            Metrics::add(&self.metrics.nacked, &tier.name, hop);
-            if self.pace.known(&tier.name, sent) {
+            let Counts { answered, returned, nacked, parked } = counts;
+            let metrics = &self.metrics;
+            for (family, count) in [
+                (&metrics.confirmed, sent.len()),
+                (&metrics.returned, returned),
+                (&metrics.nacked, nacked),
+                (&metrics.parked, parked),
+            ] {
+                Metrics::add(family, &tier.name, count);
+            }
+            if self.pace.known(&tier.name, lane, sent, fates.len(), answered) {
                 tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
                 self.shared.wake.ring();
             }
@@ -196,11 +216,11 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         (id, fate)
     }
 
-    fn note_unknown(&self, tier: &Tier, messages: usize, cause: &Cause, reason: &str, connection: u64) {
+    fn note_unknown(&self, tier: &Tier, outgoing: &[Outgoing<'_>], cause: &Cause, reason: &str) {
+        let messages = outgoing.len();
         tracing::warn!(
             tier = tier.name,
             messages,
-            reason,
             "outcome of {messages} messages unknown, they will be published again with the same message_id: {reason}"
         );
         let isolated = match cause {
@@ -209,7 +229,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.pace.singly(&tier.name, messages);
                 true
             }
-            Cause::NoAnswer => self.pace.unknown(&tier.name, messages, connection),
+            Cause::NoAnswer => {
+                let ids: Vec<i64> = outgoing.iter().map(|out| out.message.id).collect();
+                self.pace.unknown(&tier.name, &ids)
+            }
         };
         if isolated {
             tracing::warn!(tier = tier.name, "tier {}: isolated on a connection of its own", tier.name);
@@ -218,46 +241,29 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 }
 
+/// What a decided batch adds to the metrics.
+#[derive(Debug, Clone, Copy)]
+struct Counts {
+    /// The broker answered for at least one message.
+    answered: bool,
+    returned: usize,
+    nacked: usize,
+    parked: usize,
+}
+
+impl Counts {
+    fn of(attempts: &[Attempt<'_>], fates: &[(i64, Fate)]) -> Self {
+        let count = |wanted: fn(&Outcome) -> bool| attempts.iter().filter(|a| wanted(&a.outcome)).count();
+        Self {
+            answered: count(|outcome| !matches!(outcome, Outcome::Invalid(_))) > 0,
+            returned: count(|outcome| matches!(outcome, Outcome::Returned(_))),
+            nacked: count(|outcome| matches!(outcome, Outcome::Nacked)),
+            parked: fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count(),
+        }
+    }
+}
+
 fn ids_of(outgoing: &[Outgoing<'_>], verdicts: &[Verdict]) -> Vec<i64> {
     let pairs = outgoing.iter().zip(verdicts);
     pairs.filter(|(_, verdict)| **verdict == Verdict::Sent).map(|(out, _)| out.message.id).collect()
-}
-
-/// One line for each row that was decided without publishing; holding is daily business, parking is not.
-fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
-    let by_id: HashMap<i64, &Row> = rows.iter().map(|row| (row.id, row)).collect();
-    for (id, fate) in fates {
-        let Some(row) = by_id.get(id) else { continue };
-        let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
-        match fate {
-            Fate::Parked { reason, .. } => {
-                tracing::warn!(tier = tier.name, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
-            }
-            Fate::Later { until, .. } => {
-                tracing::debug!(tier = tier.name, %message_id, key, verdict = "held", until, "held {message_id}");
-            }
-            Fate::Sent => {}
-        }
-    }
-}
-
-/// One line for each message that was not sent. What is not the row's fault is summed up elsewhere, so only at debug.
-fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
-    let tier = &out.message.tier;
-    let (message_id, key) = (out.message.message_id, out.message.key.as_deref().unwrap_or_default());
-    match verdict {
-        Verdict::Sent => {}
-        Verdict::Unroutable(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "unroutable", reason, "unroutable {message_id}: {reason}");
-        }
-        Verdict::Bad(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "bad", reason, "parked {message_id}: {reason}");
-        }
-        Verdict::Refused(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "refused", reason, "refused {message_id}: {reason}");
-        }
-        Verdict::HopTrouble(reason) => {
-            tracing::debug!(tier, %message_id, key, verdict = "hop trouble", reason, "refused {message_id}: {reason}");
-        }
-    }
 }

@@ -9,9 +9,19 @@
 )]
 //! One binary; the module list is the list of promises.
 
+mod boundaries;
 mod config;
 mod delivery;
 mod flat;
+mod outages;
 mod rig;
+mod sql;
 mod sql_interface;
+mod startup;
+mod stopping;
 mod support;
+mod surface;
+mod sweep;
+mod systemd;
+mod tour;
+mod verdicts;

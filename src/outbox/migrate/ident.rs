@@ -45,7 +45,7 @@ pub fn quote_ident(name: &str) -> String {
 }
 
 /// A string constant that reads the same whatever `standard_conforming_strings` says.
-pub(super) fn quote_literal(text: &str) -> String {
+pub(crate) fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') { format!("E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }

@@ -105,3 +105,9 @@ async fn the_unique_message_id_serves_cancel_and_requeue() {
         serves(&owner, "outbox_message_id_key", &[&format!("select {function}('{id}'::uuid)")]).await;
     }
 }
+
+#[tokio::test]
+async fn the_parked_index_serves_status() {
+    let (_database, owner) = filled().await;
+    serves(&owner, "outbox_parked", &["select count(*) from outbox where parked_at is not null"]).await;
+}

@@ -138,6 +138,15 @@ impl Daemon {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
+    /// The CPU time it has used.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        let (_, fields) = stat.rsplit_once(')').unwrap();
+        let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum();
+        // USER_HZ, 100 on every Linux.
+        Duration::from_millis(ticks * 10)
+    }
+
     fn status(&self, path: &str) -> Option<u16> {
         self.get(path).map(|(status, _)| status)
     }

@@ -1,11 +1,13 @@
 //! The rig: private servers, faults between them and the daemon, and eyes on both ends.
 
+pub(crate) mod between;
 pub(crate) mod consumer;
 #[allow(dead_code, reason = "its users arrive with the daemon")]
 pub(crate) mod daemon;
 pub(crate) mod db;
 pub(crate) mod epmd;
 pub(crate) mod http;
+pub(crate) mod oracle;
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod proxy;

@@ -90,9 +90,20 @@ impl Postgres {
     /// Fast shutdown: sessions are ended, data is flushed.
     #[track_caller]
     pub(crate) fn stop(&self) {
+        self.end(Signal::SIGINT);
+    }
+
+    /// Immediate shutdown: sessions are cut off in the middle, and the next start recovers.
+    #[track_caller]
+    pub(crate) fn stop_immediate(&self) {
+        self.end(Signal::SIGQUIT);
+    }
+
+    #[track_caller]
+    fn end(&self, signal: Signal) {
         self.refuse_shared();
         let mut process = self.slot().take().expect("PostgreSQL is running");
-        process.signal(Signal::SIGINT);
+        process.signal(signal);
         let status = process.wait_exit(Duration::from_secs(30));
         assert!(status.is_some(), "PostgreSQL did not stop: {}", self.log());
     }

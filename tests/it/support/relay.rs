@@ -15,10 +15,23 @@ impl Rig {
 
     /// Applies the schema and starts a daemon with these tables beside the opening ones; waits until it is ready.
     pub(crate) fn relay(&self, tables: &str) -> Daemon {
-        let relay = self.create_role("relay");
-        self.migrate(&["--grant-relay", &relay]);
-        let daemon = Daemon::start(self, &format!("{}{tables}", self.relay_base(&relay).render()));
+        let relay = self.migrated();
+        let daemon = self.daemon(&relay, tables);
         daemon.wait_ready(START);
         daemon
+    }
+
+    /// Applies the schema and returns the role for a daemon, for a test that writes rows before it starts one.
+    #[track_caller]
+    pub(crate) fn migrated(&self) -> String {
+        let relay = self.create_role("relay");
+        self.migrate(&["--grant-relay", &relay]);
+        relay
+    }
+
+    /// Starts a daemon as that role; does not wait until it is ready.
+    #[track_caller]
+    pub(crate) fn daemon(&self, relay: &str, tables: &str) -> Daemon {
+        Daemon::start(self, &format!("{}{tables}", self.relay_base(relay).render()))
     }
 }

@@ -1,0 +1,8 @@
+-- Purpose: how long until the pass over one rule may be taken, in seconds.
+-- Parameters: $1 name text ('sweep.RULE'), $2 period text (an interval).
+-- Index: primary key.
+select extract(epoch from greatest(
+           s.at + case when s.info ? 'by' then interval '30 s' else $2::text::interval end - now(),
+           interval '0 s'))::float8 as wait
+  from state s
+ where s.name = $1

@@ -1,0 +1,48 @@
+//! What a link is told.
+
+use secrecy::SecretString;
+use std::time::Duration;
+
+/// Where a broker is.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// Host name or address.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Virtual host.
+    pub vhost: String,
+    /// User.
+    pub user: String,
+    /// Password.
+    pub password: SecretString,
+}
+
+/// What a link is told by the configuration.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Brokers, tried in turn.
+    pub endpoints: Vec<Endpoint>,
+    /// Heartbeat to ask for.
+    pub heartbeat: Duration,
+    /// Bound on a whole connect, and on each step of setting up a channel.
+    pub connect_timeout: Duration,
+    /// How often the topology is checked.
+    pub topology_check: Duration,
+    /// Largest message body in bytes.
+    pub max_message_bytes: usize,
+}
+
+impl Settings {
+    /// How long a link may be busy without a sign of life: every step of a check of `tiers` has a bound of its own.
+    pub(super) fn stall(&self, tiers: usize) -> Duration {
+        let steps = u32::try_from(tiers).unwrap_or(u32::MAX).saturating_add(1).saturating_mul(STEPS);
+        self.connect_timeout.saturating_mul(steps) + REST
+    }
+}
+
+/// Most steps that the check of one tier takes: both exchanges, both queues, both bindings, each looked at and made.
+const STEPS: u32 = 12;
+
+/// What comes on top: closing the old connection, the wait before the next, and a machine under load.
+const REST: Duration = Duration::from_secs(60);

@@ -1,0 +1,64 @@
+//! A look at the topology that changes nothing, for `duebox check --connect`.
+
+use super::{Check, NOT_FOUND, Refusal, Report};
+use crate::broker::error::Error;
+use crate::broker::link::{Endpoint, Settings};
+use crate::broker::socket;
+use crate::tier::{Kind, Target, Tier};
+
+/// What `check --connect` finds on the broker.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// Wrong, and it stays wrong until somebody acts.
+    pub problems: Vec<String>,
+    /// Worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// Looks at what `tiers` need on the broker at `endpoint`, and changes nothing.
+///
+/// # Errors
+/// The broker cannot be asked.
+pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -> Result<Inspection, Error> {
+    let (connection, _cut) =
+        socket::connect(endpoint, "duebox check", settings.heartbeat, settings.connect_timeout).await?;
+    let mut check = Check { connection: &connection, settings, report: Report::default() };
+    let mut found = Inspection::default();
+    for tier in tiers {
+        let target = match &tier.target {
+            Target::Queue(queue) => Some(queue),
+            Target::Exchange { queue, .. } => queue.as_ref(),
+        };
+        if let Some(queue) = target {
+            match check.passive(queue).await? {
+                Ok(there) if there.consumer_count() == 0 => {
+                    found.notes.push(format!("tier {}: nobody consumes target queue '{queue}'", tier.name));
+                }
+                Ok(_) => {}
+                Err(refusal) => found.missing(tier, "target queue", queue, &refusal),
+            }
+        }
+        if let Kind::Queue { queue, .. } = &tier.kind {
+            match check.passive(&queue.name).await? {
+                // It is there, so declaring it creates nothing and compares its arguments.
+                Ok(_) => drop(check.delay(tier).await?),
+                Err(refusal) => found.missing(tier, "delay queue", &queue.name, &refusal),
+            }
+        }
+    }
+    found
+        .problems
+        .extend(check.report.problems.iter().map(|problem| format!("tier {}: {}", problem.tier, problem.text)));
+    Ok(found)
+}
+
+impl Inspection {
+    fn missing(&mut self, tier: &Tier, what: &str, queue: &str, refusal: &Refusal) {
+        let Refusal { code, text } = refusal;
+        if *code == NOT_FOUND {
+            self.notes.push(format!("tier {}: {what} '{queue}' is not there yet; `run` declares it", tier.name));
+        } else {
+            self.problems.push(format!("tier {}: {what} '{queue}': {code} {text}", tier.name));
+        }
+    }
+}

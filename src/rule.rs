@@ -1,0 +1,19 @@
+//! Rules: which orders are overdue, and what happens to them then.
+//!
+//! ```text
+//! sweep:  take the pass ─▶ find (no locks) ─▶ [ lock (skip locked) ─▶ close + event ] ─▶ find ... ─▶ end the pass
+//!                                              one READ COMMITTED transaction
+//! ```
+//!
+//! The two statements in brackets decide alone: a paid order is never closed, whoever names it to them and whenever. The
+//! clock is the database's.
+
+mod close;
+mod orders;
+mod pass;
+mod size;
+mod statements;
+mod sweep;
+
+pub use orders::{Findings, inspect};
+pub use sweep::Sweep;

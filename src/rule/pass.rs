@@ -1,0 +1,73 @@
+//! The pass of one rule's sweep: one relay at a time has it, and the period counts from its end.
+
+use crate::outbox::connect::{Settings, once};
+use crate::outbox::error::Error;
+use deadpool_postgres::Pool;
+use std::time::Duration;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+const TAKE: &str = include_str!("../../sql/sweep_take.sql");
+const WAIT: &str = include_str!("../../sql/sweep_wait.sql");
+const KEEP: &str = include_str!("../../sql/sweep_keep.sql");
+const END: &str = include_str!("../../sql/sweep_end.sql");
+
+/// One relay's share in the passes of a rule.
+#[derive(Debug)]
+pub(super) struct Pass<'a> {
+    pool: &'a Pool,
+    settings: &'a Settings,
+    name: String,
+    by: Uuid,
+    every: String,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(pool: &'a Pool, settings: &'a Settings, rule: &str, every: Duration) -> Self {
+        let every = format!("{} microseconds", every.as_micros());
+        Self { pool, settings, name: format!("sweep.{rule}"), by: Uuid::new_v4(), every }
+    }
+
+    /// Takes the pass; `Some`: it is not to be had before that long.
+    pub(super) async fn take(&self) -> Result<Option<Duration>, Error> {
+        let what = "take the pass";
+        let (name, by, every) = ((&self.name, Type::TEXT), (&self.by, Type::UUID), (&self.every, Type::TEXT));
+        let taken = once(self.pool, self.settings, what, async |client| {
+            client.query_typed(TAKE, &[(name.0, name.1), (by.0, by.1), (every.0, every.1)]).await
+        });
+        if !taken.await?.is_empty() {
+            return Ok(None);
+        }
+        let rows = once(self.pool, self.settings, what, async |client| {
+            client.query_typed(WAIT, &[(&self.name, Type::TEXT), (&self.every, Type::TEXT)]).await
+        });
+        let rows = rows.await?;
+        let wait: Option<f64> = rows.first().map(|row| row.try_get(0)).transpose().map_err(Error::statement(what))?;
+        Ok(Some(wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()))
+    }
+
+    /// Shows that the pass goes on. False: somebody else has taken it over.
+    pub(super) async fn keep(&self) -> Result<bool, Error> {
+        let run = once(self.pool, self.settings, "keep the pass", async |client| {
+            client.execute_typed(KEEP, &[(&self.name, Type::TEXT), (&self.by, Type::UUID)]).await
+        });
+        Ok(run.await? > 0)
+    }
+
+    /// Ends the pass.
+    pub(super) async fn end(&self) -> Result<(), Error> {
+        self.end_ago("0 s").await
+    }
+
+    /// Gives up a pass that is not through, so that another relay takes it at once.
+    pub(super) async fn break_off(&self) -> Result<(), Error> {
+        self.end_ago(&self.every).await
+    }
+
+    async fn end_ago(&self, ago: &str) -> Result<(), Error> {
+        let run = once(self.pool, self.settings, "end the pass", async |client| {
+            client.execute_typed(END, &[(&self.name, Type::TEXT), (&self.by, Type::UUID), (&ago, Type::TEXT)]).await
+        });
+        run.await.map(drop)
+    }
+}

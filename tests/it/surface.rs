@@ -1,0 +1,4 @@
+//! What the daemon shows to the outside: HTTP on `[admin]`, and systemd.
+
+mod http;
+mod systemd;

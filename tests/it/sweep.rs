@@ -1,0 +1,10 @@
+//! The sweep closes what is overdue, with one event each, and nothing else, whatever happens meanwhile.
+
+mod close;
+mod daemon;
+mod inspect;
+mod outage;
+mod pass;
+mod race;
+mod shop;
+mod types;
