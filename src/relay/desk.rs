@@ -147,6 +147,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         while let Some(name) = turns.due.pop_front() {
             let Some((tier, rows)) = self.allowed(lane, &name) else { continue };
             if let Some(batch) = self.outbox.claim(&name, rows).await? {
+                if self.pace.rows(&name, lane).is_none() {
+                    // Isolated while we claimed: whoever published these rows last has given them back to be taken
+                    // one by one, and together they would only be published in vain once more.
+                    batch.roll_back().await?;
+                    continue;
+                }
                 (turns.idle, turns.locked) = (0, 0);
                 turns.last_served.clone_from(&name);
                 if batch.full() {
