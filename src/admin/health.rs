@@ -30,7 +30,20 @@ impl Part {
     /// Whether the daemon is not ready while this part is unwell; the others are details.
     #[must_use]
     pub fn needed(&self) -> bool {
-        matches!(self, Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_))
+        self.rank() == 0
+    }
+}
+
+impl Part {
+    /// How bad it is, the worst first: nothing flows, orders never close, the pipeline is slower, nobody listens.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_) => 0,
+            Self::UnknownTier(_) | Self::Rule(_) => 1,
+            Self::Listener => 2,
+            Self::Consumers(_) => 3,
+        }
     }
 }
 
