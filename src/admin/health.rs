@@ -18,6 +18,8 @@ pub enum Part {
     Tier(String),
     /// Who consumes a tier's queues.
     Consumers(String),
+    /// A tier that is taken with care, because one of its messages gets no answer.
+    Isolation(String),
     /// An exchange and key that refuse messages.
     Hop(String),
     /// A tier that rows name and no configuration knows.
@@ -41,7 +43,7 @@ impl Part {
         match self {
             Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_) => 0,
             Self::UnknownTier(_) | Self::Rule(_) => 1,
-            Self::Listener => 2,
+            Self::Listener | Self::Isolation(_) => 2,
             Self::Consumers(_) => 3,
         }
     }
@@ -55,6 +57,7 @@ impl fmt::Display for Part {
             Self::Listener => write!(f, "listener"),
             Self::Tier(name) => write!(f, "tier {name}"),
             Self::Consumers(name) => write!(f, "consumers of tier {name}"),
+            Self::Isolation(name) => write!(f, "isolation of tier {name}"),
             Self::Hop(hop) => write!(f, "{hop}"),
             Self::UnknownTier(name) => write!(f, "unknown tier {name}"),
             Self::Rule(name) => write!(f, "rule {name}"),

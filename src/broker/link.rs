@@ -255,12 +255,18 @@ impl Link {
         match event {
             Some(Event::ConnectionBlocked(reason)) => {
                 up.blocked.send_replace(true);
+                if self.on_demand {
+                    return None;
+                }
                 self.metrics.set_up("rabbitmq", false);
                 self.health.problem(&Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
                 None
             }
             Some(Event::ConnectionUnblocked) => {
                 up.blocked.send_replace(false);
+                if self.on_demand {
+                    return None;
+                }
                 self.metrics.set_up("rabbitmq", true);
                 self.health.well(&Part::RabbitMq);
                 None

@@ -114,7 +114,10 @@ impl Status<'_> {
             text.push_str(&format!("{table}\nparked {}, relays connected {}\n", overview.parked, overview.relays));
         }
         for queue in self.old_queues() {
-            text.push_str(&format!("old delay queue '{queue}' only drains; delete it when it is empty\n"));
+            text.push_str(&format!(
+                "old delay queue '{queue}' only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
+                 delete from duebox.state where name = 'queue.{queue}'\n"
+            ));
         }
         text
     }

@@ -50,19 +50,19 @@ impl Error {
     /// The database cannot be reached, as opposed to refusing this one statement.
     #[must_use]
     pub fn is_away(&self) -> bool {
+        // 08 connection, 25P03 we were silent for too long, 25006 the primary has moved, 53 out of something, 57P shut
+        // down, starting or terminated.
+        const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
         match self {
             Self::Connect(_) | Self::Deadline { .. } => true,
-            // Without a code it is the connection that failed; class 57P is a server that shuts down or starts.
-            Self::Statement { source, .. } => source.code().is_none_or(|code| code.code().starts_with("57P")),
+            Self::Statement { source, .. } => match source.code() {
+                Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
+                None => {
+                    source.is_closed() || source.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
+                }
+            },
             Self::Url(_) | Self::Unexpected(_) => false,
         }
-    }
-
-    /// The SQLSTATE, if Postgres sent one.
-    #[must_use]
-    pub fn code(&self) -> Option<&str> {
-        let Self::Statement { source, .. } = self else { return None };
-        source.code().map(SqlState::code)
     }
 }
 
@@ -83,7 +83,9 @@ impl From<deadpool_postgres::PoolError> for Error {
 #[must_use]
 pub fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
-        let extra = [db.detail(), db.hint()].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
+        // The detail of a broken constraint (class 23) quotes the row: somebody's order, or a payload.
+        let detail = db.detail().filter(|_| !db.code().code().starts_with("23"));
+        let extra = [detail, db.hint()].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
         return format!("{} ({}){extra}", db.message(), db.code().code());
     }
     let mut text = error.to_string();

@@ -44,3 +44,19 @@ pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
         }
     }
 }
+
+/// One line for a row that got no answer although it was alone.
+pub(super) fn log_alone(tier: &Tier, row: &Row, fate: &Fate) {
+    let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
+    match fate {
+        Fate::Parked { reason, .. } => {
+            tracing::warn!(tier = tier.name, %message_id, key, verdict = "unanswered", "parked {message_id}: {reason}");
+        }
+        Fate::Later { counted, reason, .. } => {
+            let reason = reason.as_deref().unwrap_or_default();
+            let text = if *counted { "a failed attempt of" } else { "no answer for" };
+            tracing::warn!(tier = tier.name, %message_id, key, verdict = "unanswered", "{text} {message_id}: {reason}");
+        }
+        Fate::Sent => {}
+    }
+}
