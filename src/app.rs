@@ -42,7 +42,7 @@ type TaskEnd = Result<(), Ended>;
 pub async fn run(config: Config) -> anyhow::Result<Ended> {
     let mut signals = signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     let listener = tokio::net::TcpListener::bind(config.admin.listen).await;
-    let listener = listener.with_context(|| format!("admin.listen = {}: cannot listen there", config.admin.listen))?;
+    let listener = listener.with_context(|| format!("admin.listen = {}: cannot listen there; is another duebox running? another address: [admin] listen, or DUEBOX_ADMIN__LISTEN", config.admin.listen))?;
     let grace = config.relay.shutdown_grace;
     let parts = match Parts::build(config) {
         Ok(parts) => parts,

@@ -99,6 +99,11 @@ impl Health {
         }
     }
 
+    /// Forgets who consumes, without a word: it is not known any more.
+    pub fn forget_consumers(&self) {
+        lock(&self.parts).retain(|part, _| !matches!(part, Part::Consumers(_)));
+    }
+
     /// Every part that is unwell, with its reason.
     #[must_use]
     pub fn problems(&self) -> Vec<(Part, String)> {

@@ -4,6 +4,7 @@ use super::{MISCONFIGURED, OK, print};
 use crate::config::{self, ConfigError};
 use crate::outbox::connect::{self, Settings};
 use crate::outbox::migrate::{self, Grants};
+use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;
 
@@ -65,6 +66,11 @@ pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
     let applied = connect::with_alone(&settings, "duebox migrate", async |client| {
         migrate::apply(client, &schema, &grants).await.map_err(anyhow::Error::from)
     });
-    print(&format!("{}\n", applied.await?))?;
+    let applied = applied.await.context("migrate as the schema's owner: --url postgres://OWNER@HOST/DATABASE")?;
+    let granted =
+        |what: &str, roles: &[String]| roles.iter().map(|role| format!("granted {what} rights to {role}\n")).collect();
+    let producers: String = granted("producer", &grants.producers);
+    let relays: String = granted("relay", &grants.relays);
+    print(&format!("{applied}\n{producers}{relays}"))?;
     Ok(OK)
 }

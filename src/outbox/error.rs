@@ -14,12 +14,12 @@ pub enum Error {
     #[error("cannot connect to Postgres: {0}")]
     Connect(String),
     /// A statement failed.
-    #[error("{what}: {}", describe(.source))]
+    #[error("{what}: {}", describe(.cause))]
     Statement {
         /// What was being done.
         what: &'static str,
-        /// The driver's error.
-        source: tokio_postgres::Error,
+        /// The driver's error. Its text is in ours, so it is no `source`: a printed chain would say it twice.
+        cause: tokio_postgres::Error,
     },
     /// No answer in time.
     #[error("{what}: no answer from Postgres within {within:?}")]
@@ -37,14 +37,14 @@ pub enum Error {
 impl Error {
     /// Wraps a driver error with what was being done.
     pub(crate) fn statement(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |source| Self::Statement { what, source }
+        move |cause| Self::Statement { what, cause }
     }
 
     /// Serialization failure or deadlock: the same thing may simply be tried again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        let Self::Statement { source, .. } = self else { return false };
-        matches!(source.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+        let Self::Statement { cause, .. } = self else { return false };
+        matches!(cause.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
     /// The database cannot be reached, as opposed to refusing this one statement.
@@ -55,27 +55,23 @@ impl Error {
         const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
         match self {
             Self::Connect(_) | Self::Deadline { .. } => true,
-            Self::Statement { source, .. } => match source.code() {
+            Self::Statement { cause, .. } => match cause.code() {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
-                None => {
-                    source.is_closed() || source.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>)
-                }
+                None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
             },
             Self::Url(_) | Self::Unexpected(_) => false,
         }
     }
 }
 
-impl From<deadpool_postgres::PoolError> for Error {
-    fn from(error: deadpool_postgres::PoolError) -> Self {
-        use deadpool_postgres::{HookError, PoolError};
-        Self::Connect(match &error {
-            PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
-            PoolError::Timeout(_)
-            | PoolError::Closed
-            | PoolError::NoRuntimeSpecified
-            | PoolError::PostCreateHook(_) => error.to_string(),
-        })
+/// Why no connection could be borrowed.
+pub(super) fn pool_error(error: &deadpool_postgres::PoolError) -> String {
+    use deadpool_postgres::{HookError, PoolError};
+    match error {
+        PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
+        PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+            error.to_string()
+        }
     }
 }
 

@@ -134,6 +134,11 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         self.metrics.set_up("postgres", false);
         self.health.problem(&Part::Postgres, &error.to_string());
         turns.due.clear();
+        for name in std::mem::take(&mut turns.unknown) {
+            self.health.forget(&Part::UnknownTier(name.clone()));
+            self.metrics.unknown_tier.remove(&ByTier { tier: name });
+        }
+        turns.unknown_looked = None;
         turns.failures = turns.failures.saturating_add(1);
         DATABASE.wait(turns.failures)
     }
@@ -255,9 +260,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         for name in &found {
             let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
                 Some(nearest) => format!("did the application mean '{nearest}'?"),
-                None => format!("this relay knows {}", known.join(", ")),
+                None => format!("this relay knows {};", known.join(", ")),
             };
-            let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint}");
+            let cure = "add the tier, or cancel these rows and enqueue them again";
+            let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint} {cure}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
         }

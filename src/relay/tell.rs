@@ -25,14 +25,19 @@ pub(super) fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
 }
 
 /// One line for each message that was not sent. What is not the row's fault is summed up elsewhere, so only at debug.
-pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
+pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict, fate: &Fate) {
     let tier = &out.message.tier;
     let (message_id, key) = (out.message.message_id, out.message.key.as_deref().unwrap_or_default());
     match verdict {
         Verdict::Sent => {}
-        Verdict::Unroutable(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
-        }
+        Verdict::Unroutable(reason) => match fate {
+            Fate::Parked { reason, .. } => {
+                tracing::warn!(tier, %message_id, key, verdict = "unroutable", "parked {message_id}: {reason}");
+            }
+            Fate::Sent | Fate::Later { .. } => {
+                tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
+            }
+        },
         Verdict::Bad(reason) => {
             tracing::warn!(tier, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
         }

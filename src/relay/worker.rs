@@ -78,8 +78,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             Judgement::Decided { verdicts, troubles, refusing, healthy } => {
                 let waits = self.note_hops(tier, &plan.outgoing, &troubles, &refusing, &healthy);
                 for (out, verdict) in plan.outgoing.iter().zip(&verdicts) {
-                    log_verdict(out, verdict);
-                    fates.push((out.message.id, retry.fate(out, verdict, &waits)));
+                    let fate = retry.fate(out, verdict, &waits);
+                    log_verdict(out, verdict, &fate);
+                    fates.push((out.message.id, fate));
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
                 let counts = Counts::of(&attempts, &fates);
