@@ -44,7 +44,7 @@ fn systemd_is_told_ready_status_watchdog_and_stopping() {
     manager.wait("READY=1", START);
     assert_eq!(daemon.get("/healthz").map(|(code, _)| code), Some(200), "ready is said when the loops run");
     // The worst of what there is to say, in one line.
-    manager.wait("STATUS=consumers of tier now: nobody consumes the target queue", START);
+    manager.wait("STATUS=relaying; consumers of tier now: nobody consumes the target queue", START);
     manager.wait("WATCHDOG=1", secs(10));
     daemon.sigterm();
     manager.wait("STOPPING=1", secs(10));
