@@ -42,7 +42,7 @@ type TaskEnd = Result<(), Ended>;
 pub async fn run(config: Config) -> anyhow::Result<Ended> {
     let mut signals = signal_hook_tokio::Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])?;
     let listener = tokio::net::TcpListener::bind(config.admin.listen).await;
-    let listener = listener.with_context(|| format!("admin.listen = {}: cannot listen there", config.admin.listen))?;
+    let listener = listener.with_context(|| format!("admin.listen = {}: cannot listen there; is another duebox running? another address: [admin] listen, or DUEBOX_ADMIN__LISTEN", config.admin.listen))?;
     let grace = config.relay.shutdown_grace;
     let parts = match Parts::build(config) {
         Ok(parts) => parts,
@@ -151,7 +151,7 @@ impl Tasks {
             let (mut gate, stop) = (gate.clone(), parts.stop.clone());
             let name = format!("the sweep of rule {}", rule.name);
             let work = async move {
-                if stop.or(gate.wait_for(|open| *open)).await.is_some_and(|opened| opened.is_ok()) {
+                if opened(&mut gate, &stop).await {
                     rule.run().await;
                 }
                 Ok(())
@@ -194,14 +194,20 @@ async fn work(
     mut gate: watch::Receiver<bool>,
     stop: Stop,
 ) -> TaskEnd {
-    let opened = stop.or(gate.wait_for(|open| *open)).await.map(|opened| opened.is_ok());
-    match opened {
-        Some(true) => relay.work(&name, lane).await,
-        // The schema is not good: the task that found out ends the daemon, with its reason and not with ours.
-        Some(false) => stop.wait().await,
-        None => {}
+    if opened(&mut gate, &stop).await {
+        relay.work(&name, lane).await;
     }
     Ok(())
+}
+
+/// Waits until the schema has been found good; false at the stop.
+async fn opened(gate: &mut watch::Receiver<bool>, stop: &Stop) -> bool {
+    let opened = stop.or(gate.wait_for(|open| *open)).await.map(|opened| opened.is_ok());
+    if opened == Some(false) {
+        // It is not good: the task that found out ends the daemon, with its reason and not with ours.
+        stop.wait().await;
+    }
+    opened == Some(true)
 }
 
 /// Serves HTTP until the stop.

@@ -6,8 +6,9 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
 /// lapin logs every returned message with its body at WARN, and the Postgres driver logs parameters at DEBUG: payloads
-/// do not belong into a log, whatever level is asked for. What lapin says at ERROR is said again by us, in words.
-const QUIET: &str = "lapin=off,tokio_postgres=warn";
+/// do not belong into a log, whatever level is asked for. What lapin and the pool say of
+/// lost connections is said again by us, in words.
+const QUIET: &str = "lapin=off,tokio_postgres=warn,deadpool=off,deadpool_postgres=off";
 
 /// Starts the log of this process.
 ///

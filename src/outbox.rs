@@ -9,6 +9,7 @@
 pub mod claim;
 pub mod connect;
 pub mod count;
+pub(crate) mod decode;
 pub mod error;
 pub mod inspect;
 pub mod listen;

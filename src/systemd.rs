@@ -36,12 +36,12 @@ pub async fn run(health: &Health, stop: &Stop) {
 
 /// The state in one line.
 fn status(health: &Health) -> String {
-    let problems = health.problems();
-    let worst = problems.iter().find(|(part, _)| part.needed()).or(problems.first());
+    let worst = health.problems().into_iter().min_by_key(|(part, _)| part.rank());
     match worst {
-        Some((part, reason)) => format!("{part}: {reason}"),
+        Some((part, reason)) if part.needed() => format!("{part}: {reason}"),
+        Some((part, reason)) if health.ready() => format!("relaying; {part}: {reason}"),
         None if health.ready() => "relaying".to_owned(),
-        None => "starting".to_owned(),
+        _ => "starting".to_owned(),
     }
 }
 

@@ -125,10 +125,12 @@ pub struct Tier {
 /// Which way a message takes now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Route {
-    /// To this hop. `delayed`: through the delay queue, so it arrives one delay from now.
+    /// To this hop.
     Publish {
         /// Where to publish.
         hop: Hop,
+        /// It is the delay queue: the message arrives one delay from now.
+        delayed: bool,
         /// The row chose the routing key, so an unroutable message is the row's own fault.
         row_key: bool,
     },
@@ -204,9 +206,9 @@ impl Tier {
         let due = self.due(times);
         let left = due.saturating_sub(times.now);
         match &self.kind {
-            _ if left <= 0 => Route::Publish { hop: target, row_key },
+            _ if left <= 0 => Route::Publish { hop: target, delayed: false, row_key },
             Kind::Direct if times.due_at.is_some() => Route::Hold(due),
-            Kind::Direct => Route::Publish { hop: target, row_key },
+            Kind::Direct => Route::Publish { hop: target, delayed: false, row_key },
             Kind::Queue { delay, late_tolerance, queue } => {
                 let behind = micros(*delay).saturating_sub(left);
                 if behind < 0 {
@@ -214,7 +216,7 @@ impl Tier {
                 } else if behind > micros(*late_tolerance) {
                     Route::Hold(due)
                 } else {
-                    Route::Publish { hop: queue.hop.clone(), row_key }
+                    Route::Publish { hop: queue.hop.clone(), delayed: true, row_key }
                 }
             }
         }
@@ -317,7 +319,7 @@ mod tests {
     }
 
     fn to(queue: &str) -> Route {
-        Route::Publish { hop: Hop::queue(queue), row_key: false }
+        Route::Publish { hop: Hop::queue(queue), delayed: queue == "duebox.t", row_key: false }
     }
 
     #[test]
@@ -357,7 +359,7 @@ mod tests {
         assert!(matches!(tier.route(&times(0, None, 0), Some("k")), Route::Bad(_)));
         tier.target = Target::Exchange { exchange: "x".into(), exchange_type: None, routing_key: None, queue: None };
         let hop = Hop { exchange: "x".into(), routing_key: "k".into() };
-        assert_eq!(tier.route(&times(0, None, 0), Some("k")), Route::Publish { hop, row_key: true });
+        assert_eq!(tier.route(&times(0, None, 0), Some("k")), Route::Publish { hop, delayed: false, row_key: true });
         assert!(matches!(tier.route(&times(0, None, 0), None), Route::Bad(_)));
         assert!(tier.fixed_hops().is_empty());
     }

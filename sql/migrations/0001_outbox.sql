@@ -4,8 +4,8 @@
 --
 -- Life cycle of a row (each state is exactly one of the three columns, or none):
 --
---      INSERT --> pending ----------> sent        sent_at       deleted after [outbox] retention
---                 ^  |  \-----------> cancelled   cancelled_at  deleted likewise
+--      INSERT --> pending ----------> sent        sent_at       kept until somebody deletes it
+--                 ^  |  \-----------> cancelled   cancelled_at  likewise
 --         requeue |  v
 --                 parked                          parked_at     kept until requeued, reason in last_error
 --
@@ -77,7 +77,7 @@ create table outbox (
 create index outbox_pending on outbox (tier, available_at, id)
     where sent_at is null and parked_at is null and cancelled_at is null;
 
--- Serves cancel(tier, key), requeue(tier, key) and `duebox trace KEY`. Messages without a business
+-- Serves cancel(tier, key), requeue(tier, key) and looking an order up. Messages without a business
 -- id are never looked up by one.
 create index outbox_key on outbox (key) where key is not null;
 

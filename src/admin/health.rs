@@ -18,6 +18,8 @@ pub enum Part {
     Tier(String),
     /// Who consumes a tier's queues.
     Consumers(String),
+    /// A tier that is taken with care, because one of its messages gets no answer.
+    Isolation(String),
     /// An exchange and key that refuse messages.
     Hop(String),
     /// A tier that rows name and no configuration knows.
@@ -30,7 +32,20 @@ impl Part {
     /// Whether the daemon is not ready while this part is unwell; the others are details.
     #[must_use]
     pub fn needed(&self) -> bool {
-        matches!(self, Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_))
+        self.rank() == 0
+    }
+}
+
+impl Part {
+    /// How bad it is, the worst first: nothing flows, orders never close, the pipeline is slower, nobody listens.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_) => 0,
+            Self::UnknownTier(_) | Self::Rule(_) => 1,
+            Self::Listener | Self::Isolation(_) => 2,
+            Self::Consumers(_) => 3,
+        }
     }
 }
 
@@ -42,6 +57,7 @@ impl fmt::Display for Part {
             Self::Listener => write!(f, "listener"),
             Self::Tier(name) => write!(f, "tier {name}"),
             Self::Consumers(name) => write!(f, "consumers of tier {name}"),
+            Self::Isolation(name) => write!(f, "isolation of tier {name}"),
             Self::Hop(hop) => write!(f, "{hop}"),
             Self::UnknownTier(name) => write!(f, "unknown tier {name}"),
             Self::Rule(name) => write!(f, "rule {name}"),
@@ -81,6 +97,11 @@ impl Health {
         if lock(&self.parts).remove(part).is_some() {
             tracing::info!(part = %part, "{part}: no longer in trouble");
         }
+    }
+
+    /// Forgets who consumes, without a word: it is not known any more.
+    pub fn forget_consumers(&self) {
+        lock(&self.parts).retain(|part, _| !matches!(part, Part::Consumers(_)));
     }
 
     /// Every part that is unwell, with its reason.

@@ -18,7 +18,7 @@ pub struct ByTier {
 /// Label of what both ends have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BySide {
-    /// `postgres`, `rabbitmq` or `listener`.
+    /// `postgres` or `rabbitmq`.
     pub side: &'static str,
 }
 

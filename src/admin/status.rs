@@ -34,8 +34,9 @@ pub struct Daemon {
 pub fn daemon(health: &Health) -> Daemon {
     let parts = health.parts();
     let problem = |(part, reason): (Part, String)| Problem { part: part.to_string(), reason, needed: part.needed() };
-    let mut problems: Vec<Problem> = health.problems().into_iter().map(problem).collect();
-    problems.sort_by_key(|problem| !problem.needed);
+    let mut unwell = health.problems();
+    unwell.sort_by_key(|(part, _)| part.rank());
+    let problems = unwell.into_iter().map(problem).collect();
     Daemon {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: health.ready(),

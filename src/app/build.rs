@@ -11,6 +11,7 @@ use crate::relay::{self, Relay};
 use crate::rule::Sweep;
 use crate::stop::Stop;
 use crate::wake::Wake;
+use anyhow::Context;
 use std::sync::Arc;
 
 /// Everything that the loops share.
@@ -35,6 +36,8 @@ impl Parts {
         let settings = database(&config.postgres)?;
         let listen_url = config.postgres.listen_url.clone().unwrap_or_else(|| settings.url.clone());
         let listen = Settings { url: listen_url, ..settings.clone() };
+        // Parsed here so that a bad one ends the start, and not only the listening.
+        connect::pool(&listen, 1).context("postgres.listen_url")?;
         let pool = connect::pool(&settings, config.postgres.pool_size)?;
         let link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         let shared = (Arc::clone(&health), Arc::clone(&metrics));

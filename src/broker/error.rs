@@ -38,13 +38,6 @@ impl Error {
     pub(super) fn amqp(what: impl Into<String>) -> impl FnOnce(lapin::Error) -> Self {
         move |source| Self::Amqp { what: what.into(), source }
     }
-
-    /// The AMQP reply code, if the broker sent one.
-    #[must_use]
-    pub fn code(&self) -> Option<u16> {
-        let Self::Amqp { source, .. } = self else { return None };
-        reply(source).map(|(code, _)| code)
-    }
 }
 
 /// Waits for `work`, but no longer than `limit`.

@@ -1,9 +1,10 @@
 //! The link: one supervised connection. It is made again for ever, with growing waits and no limit of attempts.
 
 mod settings;
+mod up;
 
 use super::error::Error;
-use super::socket::{self, Cut};
+use super::socket;
 use super::topology::{self, Report};
 use crate::admin::health::{Health, Part};
 use crate::admin::metrics::{BySide, Metrics};
@@ -11,12 +12,11 @@ use crate::backoff::Backoff;
 use crate::stop::Stop;
 use crate::tier::Tier;
 use futures_util::StreamExt;
-use lapin::{Connection, Event};
+use lapin::Event;
 pub use settings::{Endpoint, Settings};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 /// How long to wait between two connects.
@@ -32,18 +32,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Looks in a row without any user, after which a connection made on demand is closed.
 const IDLE: u32 = 30;
 
-/// A connection that works.
-#[derive(Debug)]
-pub(super) struct Up {
-    pub(super) id: u64,
-    pub(super) connection: Connection,
-    pub(super) blocked: watch::Sender<bool>,
-    /// When a publisher last got a confirm over it.
-    pub(super) last_confirm: Mutex<Instant>,
-    /// Raised by a publisher that has reason to think that the connection is dead.
-    pub(super) suspect: Notify,
-    cut: Cut,
-}
+pub(super) use up::Up;
 
 /// One supervised connection.
 #[derive(Debug)]
@@ -131,19 +120,10 @@ impl Link {
     }
 
     async fn connect(&self, endpoint: &Endpoint) -> Result<Up, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
         let Settings { heartbeat, connect_timeout, .. } = self.settings;
         let (connection, cut) = socket::connect(endpoint, self.name, heartbeat, connect_timeout).await?;
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
         tracing::info!(host = endpoint.host, port = endpoint.port, "{}: connected to RabbitMQ", self.name);
-        Ok(Up {
-            id,
-            connection,
-            blocked: watch::Sender::new(false),
-            last_confirm: Mutex::new(Instant::now()),
-            suspect: Notify::new(),
-            cut,
-        })
+        Ok(Up::new(connection, cut))
     }
 
     fn lost(&self, reason: &str) {
@@ -156,6 +136,9 @@ impl Link {
             return;
         }
         self.metrics.set_up("rabbitmq", false);
+        // Who consumes is unknown now, and what is unknown is absent.
+        self.metrics.target_consumers.clear();
+        self.health.forget_consumers();
         if !self.stop.raised() {
             self.health.problem(&Part::RabbitMq, reason);
         }
@@ -255,12 +238,18 @@ impl Link {
         match event {
             Some(Event::ConnectionBlocked(reason)) => {
                 up.blocked.send_replace(true);
+                if self.on_demand {
+                    return None;
+                }
                 self.metrics.set_up("rabbitmq", false);
                 self.health.problem(&Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
                 None
             }
             Some(Event::ConnectionUnblocked) => {
                 up.blocked.send_replace(false);
+                if self.on_demand {
+                    return None;
+                }
                 self.metrics.set_up("rabbitmq", true);
                 self.health.well(&Part::RabbitMq);
                 None

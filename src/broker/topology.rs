@@ -8,7 +8,7 @@ mod report;
 use super::error::{Error, within};
 use super::headers::short;
 use super::link::Settings;
-use crate::tier::{Argument, Arguments, Kind, Target, Tier};
+use crate::tier::{Argument, Arguments, DelayQueue, Kind, Target, Tier};
 pub use inspect::{Inspection, inspect};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::{AMQPValue, FieldTable};
@@ -94,9 +94,7 @@ impl Check<'_> {
                 self.exchange(tier, exchange, exchange_type.as_deref()).await?;
                 let Some(queue) = queue else { return Ok(None) };
                 let consumers = self.target_queue(tier, queue).await?;
-                // A fanout exchange ignores the key; any other kind needs to be told which one.
-                let fanout = exchange_type.as_deref() == Some("fanout");
-                if let Some(key) = routing_key.as_deref().or(fanout.then_some("")) {
+                if let Some(key) = routing_key {
                     self.bind(tier, queue, exchange, key).await?;
                 }
                 Ok(consumers)
@@ -139,24 +137,34 @@ impl Check<'_> {
         }
     }
 
+    /// Whether an exchange is there.
+    async fn exchange_there(&self, exchange: &str) -> Result<Result<(), Refusal>, Error> {
+        let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        self.declare_exchange(&format!("look for exchange '{exchange}'"), exchange, ExchangeKind::Direct, passive).await
+    }
+
+    async fn declare_exchange(
+        &self,
+        what: &str,
+        exchange: &str,
+        kind: ExchangeKind,
+        options: ExchangeDeclareOptions,
+    ) -> Result<Result<(), Refusal>, Error> {
+        self.step(what, async |channel| {
+            channel.exchange_declare(exchange.into(), kind, options, FieldTable::default()).await
+        })
+        .await
+    }
+
     /// An exchange that must be there, or is declared when its type is known.
     async fn exchange(&mut self, tier: &Tier, exchange: &str, kind: Option<&str>) -> Result<(), Error> {
-        let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let what = format!("look for exchange '{exchange}'");
-        let declare = async |channel: &Channel, kind: ExchangeKind, options| {
-            channel.exchange_declare(exchange.into(), kind, options, FieldTable::default()).await
-        };
-        let refusal =
-            match self.step(&what, async |channel| declare(channel, ExchangeKind::Direct, passive).await).await? {
-                Ok(()) => return Ok(()),
-                Err(refusal) => refusal,
-            };
+        let Err(refusal) = self.exchange_there(exchange).await? else { return Ok(()) };
         let text = match kind {
             Some(kind) if refusal.code == NOT_FOUND => {
                 let what = format!("declare exchange '{exchange}'");
                 let kind = ExchangeKind::Custom(kind.to_owned());
-                match self.step(&what, async |channel| declare(channel, kind, durable).await).await? {
+                let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+                match self.declare_exchange(&what, exchange, kind, durable).await? {
                     Ok(()) => return Ok(()),
                     Err(Refusal { code, text }) => format!("exchange '{exchange}' cannot be declared: {code} {text}"),
                 }
@@ -187,6 +195,16 @@ impl Check<'_> {
     /// The delay queue and the exchange in front of it. Returns its consumers.
     async fn delay(&mut self, tier: &Tier) -> Result<Option<u32>, Error> {
         let Kind::Queue { queue, .. } = &tier.kind else { return Ok(None) };
+        let consumers = self.delay_queue(tier, queue).await?;
+        if !queue.hop.exchange.is_empty() {
+            self.exchange(tier, &queue.hop.exchange, None).await?;
+            self.bind(tier, &queue.name, &queue.hop.exchange, &queue.hop.routing_key).await?;
+        }
+        Ok(consumers)
+    }
+
+    /// The delay queue alone, declared if it is missing and compared if it is not.
+    async fn delay_queue(&mut self, tier: &Tier, queue: &DelayQueue) -> Result<Option<u32>, Error> {
         let consumers = match self.declare(&queue.name, &queue.arguments).await? {
             Ok(found) => {
                 self.report.declared.insert(queue.name.clone());
@@ -209,10 +227,6 @@ impl Check<'_> {
                 None
             }
         };
-        if !queue.hop.exchange.is_empty() {
-            self.exchange(tier, &queue.hop.exchange, None).await?;
-            self.bind(tier, &queue.name, &queue.hop.exchange, &queue.hop.routing_key).await?;
-        }
         Ok(consumers)
     }
 }

@@ -42,8 +42,8 @@ struct Side {
 }
 
 impl Side {
-    fn away(error: &dyn std::fmt::Display) -> Self {
-        Self { text: format!("  {error}\n"), code: FAILED }
+    fn away(name: &str, error: &str) -> Self {
+        Self { text: format!("{name}: cannot be asked\n  {error}\n"), code: FAILED }
     }
 
     fn found(name: &str, good: &str, problems: &[String], code: u8) -> Self {
@@ -60,7 +60,7 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
     let pool = connect::pool(&settings, 2)?;
     let found = match inspect::inspect(&pool, &settings).await {
         Ok(found) => found,
-        Err(error) => return Ok(Side::away(&error)),
+        Err(error) => return Ok(Side::away("postgres", &error.to_string())),
     };
     let (mut problems, mut notes) = (found.problems, Vec::new());
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
@@ -71,7 +71,7 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
                 problems.extend(of_rule.problems.iter().map(|problem| format!("rule {name}: {problem}")));
                 notes.extend(of_rule.notes);
             }
-            Err(error) => return Ok(Side::away(&error)),
+            Err(error) => return Ok(Side::away("postgres", &error.to_string())),
         }
     }
     let mut side = Side::found("postgres", &format!(", {}", found.schema), &problems, MISCONFIGURED);
@@ -93,5 +93,5 @@ async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {
             Err(error) => away.push(error.to_string()),
         }
     }
-    Ok(Side::away(&away.join("\n  ")))
+    Ok(Side::away("rabbitmq", &away.join("\n  ")))
 }

@@ -1,9 +1,10 @@
 //! `duebox migrate`: apply the schema, or print it.
 
-use super::{OK, print};
-use crate::config;
+use super::{MISCONFIGURED, OK, print};
+use crate::config::{self, ConfigError};
 use crate::outbox::connect::{self, Settings};
 use crate::outbox::migrate::{self, Grants};
+use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;
 
@@ -32,10 +33,18 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 
 pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
     let grants = Grants { producers: args.grant_producer, relays: args.grant_relay };
-    // The file is needed only for what the command line does not say.
+    // The file is needed only for what the command line does not say; then a bad one is an error, or the wrong schema
+    // would be migrated.
     let loaded = match (&args.url, args.print, &args.schema) {
         (Some(_), _, Some(_)) | (_, true, Some(_)) => None,
-        _ => config::load(path).ok(),
+        _ => match config::load(path) {
+            Err(ConfigError::NotFound { .. }) => None,
+            Ok(loaded) => Some(loaded),
+            bad => {
+                print(&config::report(&bad))?;
+                return Ok(MISCONFIGURED);
+            }
+        },
     };
     let from_file = loaded.as_ref().map(|loaded| &loaded.config.postgres);
     let schema = args.schema.or_else(|| from_file.map(|postgres| postgres.schema.clone()));
@@ -44,18 +53,24 @@ pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
         print(&migrate::script(&schema, &grants)?)?;
         return Ok(OK);
     }
-    let url = args.url.map(Into::into).or_else(|| from_file.map(|postgres| postgres.url.clone()));
-    let Some(url) = url else {
-        anyhow::bail!(
+    // The password of the configuration is the daemon's, not that of an owner named on the command line.
+    let (url, password) = match (args.url, from_file) {
+        (Some(url), _) => (url.into(), None),
+        (None, Some(postgres)) => (postgres.url.clone(), postgres.password()?),
+        (None, None) => anyhow::bail!(
             "no database named: give --url postgres://OWNER@HOST/DATABASE, or a configuration with postgres.url"
-        );
+        ),
     };
-    let password = from_file.map(config::Postgres::password).transpose()?.flatten();
     let connect_timeout = Duration::from_secs(10);
     let settings = Settings { url, password, schema: schema.clone(), connect_timeout, statement_timeout: PATIENCE };
     let applied = connect::with_alone(&settings, "duebox migrate", async |client| {
         migrate::apply(client, &schema, &grants).await.map_err(anyhow::Error::from)
     });
-    print(&format!("{}\n", applied.await?))?;
+    let applied = applied.await.context("migrate as the schema's owner: --url postgres://OWNER@HOST/DATABASE")?;
+    let granted =
+        |what: &str, roles: &[String]| roles.iter().map(|role| format!("granted {what} rights to {role}\n")).collect();
+    let producers: String = granted("producer", &grants.producers);
+    let relays: String = granted("relay", &grants.relays);
+    print(&format!("{applied}\n{producers}{relays}"))?;
     Ok(OK)
 }

@@ -7,6 +7,7 @@ use crate::app::build;
 use crate::config::Config;
 use crate::outbox::connect;
 use crate::outbox::count::{self, Overview};
+use crate::outbox::inspect;
 use crate::tier::Kind;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -48,7 +49,10 @@ impl Status<'_> {
     /// Everything that is not as it should be, the worst first.
     fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
-        if let Err(error) = &self.database {
+        let told = |daemon: &Daemon| daemon.problems.iter().any(|problem| problem.part == "postgres");
+        if let Err(error) = &self.database
+            && !self.daemon.as_ref().is_ok_and(told)
+        {
             wrong.push(format!("{error:#}"));
         }
         match &self.daemon {
@@ -67,7 +71,12 @@ impl Status<'_> {
                 format!("{} row(s) name tier '{}', which relay.toml does not have", row.backlog + row.held, row.tier)
             }));
             if overview.parked > 0 {
-                wrong.push(format!("{} row(s) parked; duebox.outbox.last_error says why", overview.parked));
+                let schema = &self.config.postgres.schema;
+                wrong.push(format!(
+                    "{} row(s) parked; why: select message_id, tier, key, last_error from {schema}.outbox where parked_at \
+                     is not null; cured: select {schema}.requeue(message_id) from ... of those",
+                    overview.parked
+                ));
             }
             if !overview.pauses.is_empty() {
                 wrong.push(format!("paused: {}", overview.pauses.join(", ")));
@@ -114,7 +123,10 @@ impl Status<'_> {
             text.push_str(&format!("{table}\nparked {}, relays connected {}\n", overview.parked, overview.relays));
         }
         for queue in self.old_queues() {
-            text.push_str(&format!("old delay queue '{queue}' only drains; delete it when it is empty\n"));
+            text.push_str(&format!(
+                "old delay queue '{queue}' only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
+                 delete from duebox.state where name = 'queue.{queue}'\n"
+            ));
         }
         text
     }
@@ -148,6 +160,8 @@ fn age(age: Duration) -> String {
 async fn ask_database(config: &Config) -> anyhow::Result<(Vec<Backlog>, Overview)> {
     let settings = build::database(&config.postgres)?;
     let pool = connect::pool(&settings, 1)?;
+    let found = inspect::inspect(&pool, &settings).await?;
+    anyhow::ensure!(found.problems.is_empty(), "{}", found.problems.join("; "));
     let backlog = count::backlog(&pool, &settings).await?;
     Ok((backlog, count::overview(&pool, &settings).await?))
 }

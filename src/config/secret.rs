@@ -26,7 +26,7 @@ pub enum PasswordError {
 
 /// The password of `file`, else of the systemd credential `name`, else none.
 ///
-/// Read at each connect, so that a rotated password needs no restart.
+/// Read at start.
 pub(crate) fn read_password(file: Option<&Path>, name: &str) -> Result<Option<SecretString>, PasswordError> {
     let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
     read_password_from(file, credentials.as_deref(), name)

@@ -177,7 +177,7 @@ impl Admin {
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// Text on a terminal and under systemd, JSON elsewhere.
+    /// Text, coloured on a terminal.
     Auto,
     /// Text.
     Text,

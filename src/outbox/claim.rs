@@ -1,27 +1,33 @@
 //! The claim: lock due rows of one tier, read them in growing fetches, stop at the batch's bounds.
 
 use super::connect::{Settings, Transaction};
-use super::error::{Error, describe};
+use super::decode::{Head, Values, micros};
+use super::error::Error;
 use super::scan::{End, Scan};
 use super::settle;
-use crate::message::{Message, Row};
+use crate::message::Row;
 use crate::relay::Fate;
 use deadpool_postgres::Pool;
-use serde_json::{Map, Value};
-use std::error::Error as StdError;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio_postgres::types::{FromSql, Type};
-use uuid::Uuid;
+use tokio_postgres::types::Type;
 
 const CLAIM: &str = concat!("declare claim no scroll cursor for\n", include_str!("../../sql/claim.sql"));
+const VALUES: &str = include_str!("../../sql/claim_values.sql");
 
 /// How much longer than the batch's own deadline the server waits for us before it takes the rows back.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The largest fetch in rows; the first ones are 1, 4 and 16, so that a quiet outbox pays for one row only and a
-/// backlog of large rows is noticed before many are read.
+/// The largest fetch in rows; the first ones are 1, 4 and 16, so that a quiet outbox pays for one row only.
 const FETCH_MAX: usize = 64;
+
+/// A row with more stored bytes than this comes without its values; `claim.sql` has the same number. Above about 2 kB
+/// Postgres compresses, and a size no longer tells how much memory the value takes.
+const INLINE: usize = 2_000;
+
+/// Stored bytes of large rows that are read at once. Text may be a hundred times its compressed size.
+const PART: usize = 64 << 10;
 
 /// The bounds of one batch.
 #[derive(Debug, Clone, Copy)]
@@ -101,11 +107,11 @@ impl<'a> Reader<'a> {
 
     async fn read(&mut self, transaction: &Transaction) -> Result<(), Error> {
         let mut grown = 1;
-        loop {
+        while !self.full {
             let size = self.next_fetch(grown);
             if size == 0 {
                 self.full = true;
-                return Ok(());
+                break;
             }
             let started = Instant::now();
             let fetch = format!("fetch {size} from claim");
@@ -113,14 +119,14 @@ impl<'a> Reader<'a> {
             if grown == 1 {
                 self.first_fetch = started.elapsed();
             }
-            for row in &rows {
-                self.take(row).map_err(Error::statement("decode a claimed row"))?;
-            }
-            if rows.len() < size {
-                return Ok(());
+            let more = rows.len() == size;
+            self.take_all(transaction, rows).await?;
+            if !more {
+                break;
             }
             grown = (grown * 4).min(FETCH_MAX);
         }
+        Ok(())
     }
 
     /// Rows of the next fetch: no more than the batch has room for, judged by the largest row seen.
@@ -133,81 +139,64 @@ impl<'a> Reader<'a> {
         grown.min(rows_left).min(bytes_left / self.largest)
     }
 
-    fn take(&mut self, row: &tokio_postgres::Row) -> Result<(), tokio_postgres::Error> {
-        let available_at: SystemTime = row.try_get("available_at")?;
-        self.now = micros(row.try_get("now")?);
-        self.last = Some(available_at);
-        let decoded = Row {
-            id: row.try_get("id")?,
-            message_id: row.try_get("message_id")?,
-            key: row.try_get("key")?,
-            message: decode(row, self.tier),
-        };
-        let size = decoded.message.as_ref().map_or(1, |message| message.body.len().max(1));
+    /// Takes fetched rows in order, large ones with their values, while the batch has room. The rest stays locked for
+    /// as long as the batch lasts, and pending.
+    async fn take_all(&mut self, transaction: &Transaction, rows: Vec<tokio_postgres::Row>) -> Result<(), Error> {
+        let mut heads = VecDeque::new();
+        for row in rows {
+            heads.push_back(Head::new(row).map_err(Error::statement("decode a claimed row"))?);
+        }
+        while !heads.is_empty() {
+            if !self.rows.is_empty() && self.bytes >= self.limits.bytes {
+                self.full = true;
+                return Ok(());
+            }
+            let part = next_part(&mut heads);
+            let large: Vec<i64> = part.iter().filter(|head| head.stored > INLINE).map(|head| head.id).collect();
+            let mut values = read_values(transaction, &large).await?;
+            for head in part {
+                let large = values.remove(&head.id);
+                self.take(head, large).map_err(Error::statement("decode a claimed row"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, head: Head, large: Option<Values>) -> Result<(), tokio_postgres::Error> {
+        self.now = micros(head.now);
+        self.last = Some(head.available_at);
+        let stored = head.stored;
+        let row = head.into_row(self.tier, large)?;
+        let size = row.message.as_ref().map_or(stored, |message| message.body.len()).max(1);
         self.bytes += size;
         self.largest = self.largest.max(size);
-        self.rows.push(decoded);
+        self.rows.push(row);
         Ok(())
     }
 }
 
-/// The message of a row, or why it cannot be one.
-fn decode(row: &tokio_postgres::Row, tier: &str) -> Result<Message, String> {
-    let message = || -> Result<Result<Message, String>, tokio_postgres::Error> {
-        let id: i64 = row.try_get("id")?;
-        let message_id: Uuid = row.try_get("message_id")?;
-        let payload: Option<JsonText> = row.try_get("payload")?;
-        let body: Option<Vec<u8>> = row.try_get("body")?;
-        let headers: JsonText = row.try_get("headers")?;
-        let body = match (payload, body) {
-            (Some(payload), None) => payload.0,
-            (None, Some(body)) => body,
-            _ => return Ok(Err("exactly one of payload and body must be set".to_owned())),
-        };
-        let headers: Map<String, Value> = match serde_json::from_slice(&headers.0) {
-            Ok(headers) => headers,
-            Err(error) => return Ok(Err(format!("headers cannot be read: {error}"))),
-        };
-        Ok(Ok(Message {
-            id,
-            message_id,
-            tier: tier.to_owned(),
-            key: row.try_get("key")?,
-            kind: row.try_get("type")?,
-            routing_key: row.try_get("routing_key")?,
-            body,
-            content_type: row.try_get("content_type")?,
-            headers,
-            created_at: micros(row.try_get("created_at")?),
-            due_at: row.try_get::<_, Option<SystemTime>>("due_at")?.map(micros),
-            attempts: row.try_get("attempts")?,
-        }))
-    };
-    message().unwrap_or_else(|error| Err(format!("the row cannot be read: {}", describe(&error))))
+/// The next rows whose values are read together: at least one, and no more than [`PART`] stored bytes.
+fn next_part(heads: &mut VecDeque<Head>) -> Vec<Head> {
+    let (mut part, mut stored) = (Vec::new(), 0);
+    while let Some(head) = heads.pop_front_if(|head| part.is_empty() || stored + head.stored <= PART) {
+        stored += head.stored;
+        part.push(head);
+    }
+    part
 }
 
-/// A `jsonb` as the text that Postgres prints, byte for byte: its binary form is a version byte and that text.
-struct JsonText(Vec<u8>);
-
-impl<'a> FromSql<'a> for JsonText {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
-        match raw {
-            [1, text @ ..] => Ok(Self(text.to_vec())),
-            _ => Err("unknown jsonb version".into()),
-        }
+async fn read_values(transaction: &Transaction, ids: &[i64]) -> Result<HashMap<i64, Values>, Error> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
     }
-
-    fn accepts(ty: &Type) -> bool {
-        *ty == Type::JSONB
+    let what = "read large rows";
+    let rows = transaction.run(what, async |client| client.query_typed(VALUES, &[(&ids, Type::INT8_ARRAY)]).await);
+    let mut values = HashMap::new();
+    for row in rows.await? {
+        let id = row.try_get("id").map_err(Error::statement(what))?;
+        values.insert(id, Values::of(&row).map_err(Error::statement(what))?);
     }
-}
-
-/// Microseconds since the Unix epoch, saturating; Postgres counts in microseconds too.
-pub(crate) fn micros(at: SystemTime) -> i64 {
-    match at.duration_since(SystemTime::UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_micros()).unwrap_or(i64::MAX),
-        Err(before) => i64::try_from(before.duration().as_micros()).map_or(i64::MIN, |micros| -micros),
-    }
+    Ok(values)
 }
 
 impl crate::relay::Batch for Batch {

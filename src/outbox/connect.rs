@@ -1,11 +1,12 @@
 //! Connections: one pool for the relay's work, and connections alone for LISTEN and one-shot commands.
 
-use super::error::{Error, describe};
+use super::error::{Error, describe, pool_error};
 use super::migrate::quote_ident;
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, RecyclingMethod, Runtime};
 use secrecy::{ExposeSecret, SecretString};
 use std::future::Future;
 use std::time::Duration;
+use tokio_postgres::config::Host;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
 
@@ -57,12 +58,29 @@ impl Settings {
         Ok(config)
     }
 
+    /// The error of a server that cannot be reached, named without its secrets.
+    fn away(&self, reason: &str) -> Error {
+        let Ok(config) = self.config("") else { return Error::Connect(reason.to_owned()) };
+        let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
+        let ports: Vec<String> = config.get_ports().iter().map(u16::to_string).collect();
+        let (user, database) = (config.get_user().unwrap_or("?"), config.get_dbname().unwrap_or("?"));
+        let port = if ports.is_empty() { "5432".to_owned() } else { ports.join(",") };
+        Error::Connect(format!("at {}:{port}, database {database}, user {user}: {reason}", hosts.join(",")))
+    }
+
     fn session(&self) -> String {
         format!(
             "set search_path = {}, pg_temp; set statement_timeout = {}; set default_transaction_isolation = 'read committed'",
             quote_ident(&self.schema),
             self.statement_timeout.as_millis()
         )
+    }
+}
+
+fn host(host: &Host) -> String {
+    match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(folder) => folder.display().to_string(),
     }
 }
 
@@ -96,7 +114,7 @@ pub fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
 pub async fn alone(settings: &Settings, name: &str) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
     let config = settings.config(name)?;
     within("connect", settings.connect_timeout, async {
-        config.connect(NoTls).await.map_err(|error| Error::Connect(describe(&error)))
+        config.connect(NoTls).await.map_err(|error| settings.away(&describe(&error)))
     })
     .await
 }
@@ -121,6 +139,11 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(limit, work).await.unwrap_or(Err(Error::Deadline { what, within: limit }))
 }
 
+/// Borrows a connection; an error names the server, which the driver's does not.
+pub(crate) async fn get(pool: &Pool, settings: &Settings) -> Result<Object, Error> {
+    pool.get().await.map_err(|error| settings.away(&pool_error(&error)))
+}
+
 /// Runs one statement outside a transaction. A connection that did not answer in time never returns to the pool.
 pub(crate) async fn once<T>(
     pool: &Pool,
@@ -128,7 +151,7 @@ pub(crate) async fn once<T>(
     what: &'static str,
     work: impl AsyncFnOnce(&Object) -> Result<T, tokio_postgres::Error>,
 ) -> Result<T, Error> {
-    let client = pool.get().await?;
+    let client = get(pool, settings).await?;
     let answer = within(what, settings.patience(), async { work(&client).await.map_err(Error::statement(what)) }).await;
     if matches!(answer, Err(Error::Deadline { .. })) {
         drop(Object::take(client));
@@ -147,7 +170,7 @@ pub struct Transaction {
 impl Transaction {
     /// Begins a READ COMMITTED transaction that the server ends when we are silent for longer than `silence`.
     pub(crate) async fn begin(pool: &Pool, settings: &Settings, silence: Duration) -> Result<Self, Error> {
-        let client = pool.get().await?;
+        let client = get(pool, settings).await?;
         let transaction = Self { client: Some(client), patience: settings.patience() };
         let silence = silence.as_millis();
         // tcp_user_timeout: without it a relay that was stopped while reading keeps its rows (measured).

@@ -14,12 +14,12 @@ pub enum Error {
     #[error("cannot connect to Postgres: {0}")]
     Connect(String),
     /// A statement failed.
-    #[error("{what}: {}", describe(.source))]
+    #[error("{what}: {}", describe(.cause))]
     Statement {
         /// What was being done.
         what: &'static str,
-        /// The driver's error.
-        source: tokio_postgres::Error,
+        /// The driver's error. Its text is in ours, so it is no `source`: a printed chain would say it twice.
+        cause: tokio_postgres::Error,
     },
     /// No answer in time.
     #[error("{what}: no answer from Postgres within {within:?}")]
@@ -37,45 +37,41 @@ pub enum Error {
 impl Error {
     /// Wraps a driver error with what was being done.
     pub(crate) fn statement(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |source| Self::Statement { what, source }
+        move |cause| Self::Statement { what, cause }
     }
 
     /// Serialization failure or deadlock: the same thing may simply be tried again.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        let Self::Statement { source, .. } = self else { return false };
-        matches!(source.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+        let Self::Statement { cause, .. } = self else { return false };
+        matches!(cause.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
     /// The database cannot be reached, as opposed to refusing this one statement.
     #[must_use]
     pub fn is_away(&self) -> bool {
+        // 08 connection, 25P03 we were silent for too long, 25006 the primary has moved, 53 out of something, 57P shut
+        // down, starting or terminated.
+        const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
         match self {
             Self::Connect(_) | Self::Deadline { .. } => true,
-            // Without a code it is the connection that failed; class 57P is a server that shuts down or starts.
-            Self::Statement { source, .. } => source.code().is_none_or(|code| code.code().starts_with("57P")),
+            Self::Statement { cause, .. } => match cause.code() {
+                Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
+                None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
+            },
             Self::Url(_) | Self::Unexpected(_) => false,
         }
     }
-
-    /// The SQLSTATE, if Postgres sent one.
-    #[must_use]
-    pub fn code(&self) -> Option<&str> {
-        let Self::Statement { source, .. } = self else { return None };
-        source.code().map(SqlState::code)
-    }
 }
 
-impl From<deadpool_postgres::PoolError> for Error {
-    fn from(error: deadpool_postgres::PoolError) -> Self {
-        use deadpool_postgres::{HookError, PoolError};
-        Self::Connect(match &error {
-            PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
-            PoolError::Timeout(_)
-            | PoolError::Closed
-            | PoolError::NoRuntimeSpecified
-            | PoolError::PostCreateHook(_) => error.to_string(),
-        })
+/// Why no connection could be borrowed.
+pub(super) fn pool_error(error: &deadpool_postgres::PoolError) -> String {
+    use deadpool_postgres::{HookError, PoolError};
+    match error {
+        PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
+        PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
+            error.to_string()
+        }
     }
 }
 
@@ -83,7 +79,9 @@ impl From<deadpool_postgres::PoolError> for Error {
 #[must_use]
 pub fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
-        let extra = [db.detail(), db.hint()].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
+        // The detail of a broken constraint (class 23) quotes the row: somebody's order, or a payload.
+        let detail = db.detail().filter(|_| !db.code().code().starts_with("23"));
+        let extra = [detail, db.hint()].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
         return format!("{} ({}){extra}", db.message(), db.code().code());
     }
     let mut text = error.to_string();

@@ -1,6 +1,6 @@
 //! Whether the schema is what this version needs and the role may do what it must: everything wrong at once.
 
-use super::connect::{Settings, once, within};
+use super::connect::{Settings, get, once, within};
 use super::error::Error;
 use super::migrate::{self, quote_ident};
 use deadpool_postgres::Pool;
@@ -60,7 +60,7 @@ async fn tables(pool: &Pool, settings: &Settings, role: &str, inspection: &mut I
     })
     .await?;
     if readable {
-        let client = pool.get().await?;
+        let client = get(pool, settings).await?;
         let found = within(what, settings.patience(), async {
             migrate::version(&**client, &settings.schema).await.map_err(|error| Error::Unexpected(error.to_string()))
         });

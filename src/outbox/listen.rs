@@ -53,7 +53,10 @@ async fn listen(settings: &Settings, wake: &Wake, health: &Health, failures: &mu
     let subscribe = async {
         prepare_session(&client, settings).await?;
         let listen = format!("listen {}", quote_ident(&channel(&settings.schema)));
-        client.batch_execute(&listen).await.map_err(Error::statement("listen"))
+        within("listen", settings.connect_timeout, async {
+            client.batch_execute(&listen).await.map_err(Error::statement("listen"))
+        })
+        .await
     };
     drive(&mut messages, wake, subscribe).await?;
     *failures = 0;

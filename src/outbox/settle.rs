@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn times_come_back_as_they_went() {
         for micros in [0, 1, -1, 1_700_000_000_000_001, -62_000_000_000_000_000] {
-            assert_eq!(super::super::claim::micros(time(micros)), micros);
+            assert_eq!(super::super::decode::micros(time(micros)), micros);
         }
     }
 

@@ -25,6 +25,9 @@ const LOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_
 /// First step of adaptive polling; it doubles up to `outbox.poll` while nothing is found.
 const POLL_FIRST: Duration = Duration::from_millis(10);
 
+/// Longest sleep of the isolated worker while a tier is isolated.
+const ISOLATED_POLL: Duration = Duration::from_millis(100);
+
 /// How often tiers that nobody here knows are looked for.
 const UNKNOWN_EVERY: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,8 @@ struct Turns {
     due: VecDeque<String>,
     last_served: String,
     looked: Option<Instant>,
+    /// Until the next row falls due or the next hop is probed, as of the last look.
+    timer: Option<Duration>,
     /// Looks in a row that found nothing due.
     idle: u32,
     /// Looks in a row whose due rows somebody else had locked.
@@ -88,18 +93,13 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let desk = self.desk(lane);
         let mut turns = self.patient(name, desk.turns.lock()).await?;
         loop {
-            if self.stop.raised() || !publisher.usable() {
+            if self.stop.raised() || !publisher.usable() || (lane == Lane::Isolated && !self.any_isolated()) {
                 return None;
             }
             let ring = desk.wake.next();
             let wait = match self.turn(lane, &mut turns).await {
-                Ok(turn) => {
-                    self.database_works(&mut turns);
-                    match turn {
-                        Turn::Batch(claimed) => return Some(claimed),
-                        Turn::Wait(wait) => wait,
-                    }
-                }
+                Ok(Turn::Batch(claimed)) => return Some(claimed),
+                Ok(Turn::Wait(wait)) => wait,
                 Err(error) => self.database_failed(&mut turns, &error),
             };
             let rung = self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok();
@@ -134,6 +134,11 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         self.metrics.set_up("postgres", false);
         self.health.problem(&Part::Postgres, &error.to_string());
         turns.due.clear();
+        for name in std::mem::take(&mut turns.unknown) {
+            self.health.forget(&Part::UnknownTier(name.clone()));
+            self.metrics.unknown_tier.remove(&ByTier { tier: name });
+        }
+        turns.unknown_looked = None;
         turns.failures = turns.failures.saturating_add(1);
         DATABASE.wait(turns.failures)
     }
@@ -146,9 +151,18 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         }
         while let Some(name) = turns.due.pop_front() {
             let Some((tier, rows)) = self.allowed(lane, &name) else { continue };
-            if let Some(batch) = self.outbox.claim(&name, rows).await? {
+            // Set first: a tier whose claim fails must not be the first one again.
+            turns.last_served.clone_from(&name);
+            let claimed = self.outbox.claim(&name, rows).await?;
+            self.database_works(turns);
+            if let Some(batch) = claimed {
+                if self.pace.rows(&name, lane).is_none() {
+                    // Isolated while we claimed: whoever published these rows last has given them back to be taken
+                    // one by one, and together they would only be published in vain once more.
+                    batch.roll_back().await?;
+                    continue;
+                }
                 (turns.idle, turns.locked) = (0, 0);
-                turns.last_served.clone_from(&name);
                 if batch.full() {
                     turns.due.push_back(name);
                 }
@@ -157,7 +171,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             }
         }
         turns.locked = turns.locked.saturating_add(1);
-        Ok(Turn::Wait(doubled(LOCKED.0, turns.locked - 1, LOCKED.1)))
+        let step = doubled(LOCKED.0, turns.locked - 1, LOCKED.1);
+        Ok(Turn::Wait(turns.timer.map_or(step, |timer| step.min(timer))))
     }
 
     /// Finds out which tiers are due. `Some`: none of those that may be claimed; wait that long.
@@ -172,8 +187,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let candidates: Vec<String> =
             self.tiers.keys().filter(|name| self.allowed(lane, name).is_some()).cloned().collect();
         let reopens = self.tiers.values().map(|tier| self.hops.closed(tier, now)).filter(|wait| !wait.is_zero()).min();
-        let look = if candidates.is_empty() { super::Look::default() } else { self.outbox.look(&candidates).await? };
+        let mut look = super::Look::default();
+        if !candidates.is_empty() {
+            look = self.outbox.look(&candidates).await?;
+            self.database_works(turns);
+        }
         turns.looked = Some(now);
+        turns.timer = [look.next, reopens].into_iter().flatten().min();
+        self.end_isolation_of_the_dry(lane, candidates.iter().filter(|name| !look.due.contains(name)), now);
         turns.due = look.due.into();
         if !turns.due.is_empty() {
             // Tiers take turns: the first one after the one that was served last.
@@ -184,12 +205,29 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         }
         let idle = turns.idle;
         turns.idle = turns.idle.saturating_add(1);
-        let longest = [Some(self.longest_wait(idle)), look.next, reopens].into_iter().flatten().min();
-        Ok(longest)
+        let longest = self.longest_wait(lane, idle);
+        Ok(Some(turns.timer.map_or(longest, |timer| longest.min(timer))))
+    }
+
+    pub(super) fn any_isolated(&self) -> bool {
+        self.tiers.keys().any(|tier| self.pace.isolated(tier))
+    }
+
+    /// Isolation of a tier that has nothing due is over: there is nobody left to be careful of.
+    fn end_isolation_of_the_dry<'a>(&self, lane: Lane, tiers: impl Iterator<Item = &'a String>, now: Instant) {
+        if lane == Lane::Isolated {
+            for tier in tiers.filter(|tier| self.pace.dry(tier, now)) {
+                self.isolation_ended(tier);
+            }
+        }
     }
 
     /// The longest sleep without a ring.
-    fn longest_wait(&self, idle: u32) -> Duration {
+    fn longest_wait(&self, lane: Lane, idle: u32) -> Duration {
+        // The bell rings for the shared desk alone.
+        if lane == Lane::Isolated {
+            return doubled(POLL_FIRST, idle, ISOLATED_POLL);
+        }
         let deaf = self.health.parts().get(&Part::Listener).is_none_or(Option::is_some);
         if self.settings.notified && !deaf {
             return self.settings.poll;
@@ -222,9 +260,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         for name in &found {
             let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
                 Some(nearest) => format!("did the application mean '{nearest}'?"),
-                None => format!("this relay knows {}", known.join(", ")),
+                None => format!("this relay knows {};", known.join(", ")),
             };
-            let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint}");
+            let cure = "add the tier, or cancel these rows and enqueue them again";
+            let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint} {cure}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
         }

@@ -41,9 +41,11 @@ pub(crate) fn plan<'a>(
         let times = RowTimes { created_at: message.created_at, due_at: message.due_at, now };
         let due = tier.due(&times);
         match tier.route(&times, message.routing_key.as_deref()) {
-            Route::Publish { hop, row_key } => match gate(&hop) {
+            Route::Publish { hop, delayed, row_key } => match gate(&hop) {
                 None => {
-                    plan.outgoing.push(Outgoing { message, hop, row_key, mandatory: tier.mandatory, due });
+                    // `mandatory = false` is the user's word about the target; whether our own delay queue is there is ours.
+                    let mandatory = tier.mandatory || delayed;
+                    plan.outgoing.push(Outgoing { message, hop, row_key, mandatory, due });
                 }
                 Some(wait) => plan.decided.push((row.id, later(retry_at(due, now, wait), None))),
             },

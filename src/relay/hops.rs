@@ -106,10 +106,11 @@ impl Hops {
         waits.and_then(|waits| waits.into_iter().min()).unwrap_or_default()
     }
 
-    /// Whether a hop of `tier`'s own is in trouble, so that a batch need not be larger than a probe.
+    /// Whether every hop of `tier`'s own is in trouble, so that a batch need not be larger than a probe.
     pub fn probing(&self, tier: &Tier) -> bool {
         let hops = self.lock();
-        tier.fixed_hops().iter().any(|hop| hops.get(hop).is_some_and(|state| state.next_probe.is_some()))
+        let own = tier.fixed_hops();
+        !own.is_empty() && own.iter().all(|hop| hops.get(hop).is_some_and(|state| state.next_probe.is_some()))
     }
 }
 

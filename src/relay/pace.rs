@@ -1,11 +1,12 @@
 //! How fast a tier is taken: how many batches at once, how large, and on which connection.
 //!
-//! A row that kills connections must not hold up the others. After two batches in a row without an answer a tier is
-//! isolated: one worker takes it, on a connection of its own, in halves, until the row stands alone.
+//! A row that kills connections must not hold up the others. When two batches with the same row in them got no answer,
+//! its tier is isolated: one worker takes it, on a connection of its own, in halves, until the row stands alone.
 
 use super::{Lane, Settings};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Unknown batches with the same row in them after which its tier is isolated. The first may be the broker's; the
 /// second is suspicious.
@@ -16,6 +17,9 @@ const ROW_FAILS_AFTER: u32 = 3;
 
 /// Rows of a batch while a suspect waits for its next turn: enough to let the others flow, few enough to find it again.
 const BESIDE_A_SUSPECT: usize = 16;
+
+/// A suspect that was not seen for this long has gone another way: another relay sent it, or somebody cancelled it.
+const SUSPECT_FOR: Duration = Duration::from_secs(60);
 
 /// What becomes of a row that got no answer although it was alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +40,8 @@ struct State {
     limit: Option<usize>,
     /// Rows still to be published one at a time, because one of them was refused without being named.
     singly: usize,
-    suspects: HashMap<i64, u32>,
+    /// Rows that got no answer although they were alone: how often, and when last.
+    suspects: HashMap<i64, (u32, Instant)>,
     /// A suspect was in the last batch that got no answer: one row at a time until it is its turn.
     hunting: bool,
     confirmed_since: bool,
@@ -45,6 +50,11 @@ struct State {
 impl State {
     fn isolated(&self) -> bool {
         self.limit.is_some() || self.singly > 0
+    }
+
+    fn forget_old_suspects(&mut self, now: Instant) {
+        self.suspects.retain(|_, (_, seen)| now.duration_since(*seen) < SUSPECT_FOR);
+        self.hunting &= !self.suspects.is_empty();
     }
 }
 
@@ -95,27 +105,45 @@ impl Pace {
         })
     }
 
-    /// A batch of `rows` was decided, `sent` of them confirmed; `answered` if the broker said anything at all. Returns
-    /// whether isolation ends with it.
-    pub fn known(&self, tier: &str, lane: Lane, sent: &[i64], rows: usize, answered: bool) -> bool {
+    /// A batch of these rows was decided; `answered` if the broker said anything at all. Returns whether isolation ends
+    /// with it.
+    pub fn known(&self, tier: &str, lane: Lane, ids: &[i64], answered: bool) -> bool {
         self.with(tier, |state| {
             let before = state.isolated();
             state.confirmed_since |= answered;
-            for id in sent {
+            for id in ids {
                 state.lost.remove(id);
                 if state.suspects.remove(id).is_some() {
                     state.hunting = false;
                 }
             }
+            state.forget_old_suspects(Instant::now());
             // A batch of the others' may end after the isolation began; it proves nothing.
             if lane == Lane::Isolated {
-                state.singly = state.singly.saturating_sub(rows);
+                state.singly = state.singly.saturating_sub(ids.len());
                 if answered && state.suspects.is_empty() {
                     state.limit = state.limit.map(|limit| limit * 2).filter(|limit| *limit < self.batch_rows);
                 }
             }
             before && !state.isolated()
         })
+    }
+
+    /// An isolated tier has nothing due. Returns whether isolation ends with it: there is nobody left to be careful of.
+    pub fn dry(&self, tier: &str, now: Instant) -> bool {
+        self.with(tier, |state| {
+            state.forget_old_suspects(now);
+            if !state.isolated() || !state.suspects.is_empty() {
+                return false;
+            }
+            (state.limit, state.singly, state.hunting) = (None, 0, false);
+            true
+        })
+    }
+
+    /// Whether `tier` is isolated.
+    pub fn isolated(&self, tier: &str) -> bool {
+        self.with(tier, |state| state.isolated())
     }
 
     /// A batch of these rows got no answer. Returns whether the tier is isolated now and was not before.
@@ -151,7 +179,8 @@ impl Pace {
         self.with(tier, |state| {
             state.hunting = false;
             let fresh = std::mem::take(&mut state.confirmed_since);
-            let failures = state.suspects.entry(id).or_insert(0);
+            let (failures, seen) = state.suspects.entry(id).or_insert((0, Instant::now()));
+            *seen = Instant::now();
             // Without a confirm in between it may as well be the broker.
             *failures = if fresh || *failures == 0 { *failures + 1 } else { *failures };
             if *failures < ROW_FAILS_AFTER {
@@ -212,7 +241,7 @@ mod tests {
     fn a_row_stays_suspicious_until_it_is_confirmed_itself() {
         let pace = pace(4, 1);
         assert!(!pace.unknown("t", &[1, 2]));
-        assert!(!pace.known("t", Lane::Shared, &[2, 3], 2, true));
+        assert!(!pace.known("t", Lane::Shared, &[2, 3], true));
         assert!(!pace.unknown("t", &[2, 5]));
         assert!(pace.unknown("t", &[1, 5]));
     }
@@ -242,9 +271,9 @@ mod tests {
             lose(1);
             let expected = if failure == 3 { Alone::Failed } else { Alone::Again };
             assert_eq!(pace.alone("t", 7), expected, "failure {failure}");
-            pace.known("t", Lane::Isolated, &[8], 1, true);
+            pace.known("t", Lane::Isolated, &[8], true);
         }
-        assert!((0..10).any(|_| pace.known("t", Lane::Isolated, &[9], 1, true)), "isolation ends");
+        assert!((0..10).any(|_| pace.known("t", Lane::Isolated, &[9], true)), "isolation ends");
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
     }
 
@@ -255,12 +284,12 @@ mod tests {
         pace.unknown("t", &[7]);
         assert_eq!(pace.alone("t", 7), Alone::Again);
         assert_eq!(pace.rows("t", Lane::Isolated), Some(BESIDE_A_SUSPECT));
-        assert!(!pace.known("t", Lane::Isolated, &[8, 9], 2, true), "isolation lasts");
+        assert!(!pace.known("t", Lane::Isolated, &[8, 9], true), "isolation lasts");
         pace.unknown("t", &[10, 7, 11]);
         assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
-        assert!(!pace.known("t", Lane::Isolated, &[10], 1, true));
+        assert!(!pace.known("t", Lane::Isolated, &[10], true));
         assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
-        pace.known("t", Lane::Isolated, &[7], 1, true);
+        pace.known("t", Lane::Isolated, &[7], true);
         assert_ne!(pace.rows("t", Lane::Isolated), Some(1), "it was innocent");
     }
 
@@ -271,7 +300,7 @@ mod tests {
         pace.unknown("t", &ids);
         pace.unknown("t", &ids);
         for _ in 0..10 {
-            assert!(!pace.known("t", Lane::Shared, &[1_000], 1, true));
+            assert!(!pace.known("t", Lane::Shared, &[1_000], true));
         }
         assert_eq!(pace.rows("t", Lane::Isolated), Some(250));
     }
@@ -288,8 +317,31 @@ mod tests {
         pace.singly("t", 2);
         assert_eq!(pace.rows("t", Lane::Shared), None);
         assert_eq!(pace.rows("t", Lane::Isolated), Some(1));
-        assert!(!pace.known("t", Lane::Isolated, &[1], 1, true));
-        assert!(pace.known("t", Lane::Isolated, &[2], 1, true));
+        assert!(!pace.known("t", Lane::Isolated, &[1], true));
+        assert!(pace.known("t", Lane::Isolated, &[2], true));
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+
+    #[test]
+    fn a_suspect_that_went_another_way_does_not_keep_its_tier_isolated() {
+        let pace = pace(4, 1);
+        pace.unknown("t", &[7]);
+        pace.unknown("t", &[7]);
+        pace.alone("t", 7);
+        pace.unknown("t", &[7, 8]);
+        assert_eq!(pace.rows("t", Lane::Isolated), Some(1), "hunting");
+        let now = Instant::now();
+        assert!(!pace.dry("t", now), "it may come back");
+        assert!(pace.dry("t", now + SUSPECT_FOR), "it will not");
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+
+    #[test]
+    fn isolation_ends_when_nothing_is_left_to_isolate() {
+        let pace = pace(4, 1);
+        pace.singly("t", 500);
+        assert!(pace.dry("t", Instant::now()));
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+        assert!(!pace.dry("t", Instant::now()), "once");
     }
 }

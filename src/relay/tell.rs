@@ -25,14 +25,19 @@ pub(super) fn log_decided(tier: &Tier, rows: &[Row], fates: &[(i64, Fate)]) {
 }
 
 /// One line for each message that was not sent. What is not the row's fault is summed up elsewhere, so only at debug.
-pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
+pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict, fate: &Fate) {
     let tier = &out.message.tier;
     let (message_id, key) = (out.message.message_id, out.message.key.as_deref().unwrap_or_default());
     match verdict {
         Verdict::Sent => {}
-        Verdict::Unroutable(reason) => {
-            tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
-        }
+        Verdict::Unroutable(reason) => match fate {
+            Fate::Parked { reason, .. } => {
+                tracing::warn!(tier, %message_id, key, verdict = "unroutable", "parked {message_id}: {reason}");
+            }
+            Fate::Sent | Fate::Later { .. } => {
+                tracing::warn!(tier, %message_id, key, verdict = "unroutable", "unroutable {message_id}: {reason}");
+            }
+        },
         Verdict::Bad(reason) => {
             tracing::warn!(tier, %message_id, key, verdict = "bad", "parked {message_id}: {reason}");
         }
@@ -42,5 +47,21 @@ pub(super) fn log_verdict(out: &Outgoing<'_>, verdict: &Verdict) {
         Verdict::HopTrouble(reason) => {
             tracing::debug!(tier, %message_id, key, verdict = "hop trouble", "refused {message_id}: {reason}");
         }
+    }
+}
+
+/// One line for a row that got no answer although it was alone.
+pub(super) fn log_alone(tier: &Tier, row: &Row, fate: &Fate) {
+    let (message_id, key) = (row.message_id, row.key.as_deref().unwrap_or_default());
+    match fate {
+        Fate::Parked { reason, .. } => {
+            tracing::warn!(tier = tier.name, %message_id, key, verdict = "unanswered", "parked {message_id}: {reason}");
+        }
+        Fate::Later { counted, reason, .. } => {
+            let reason = reason.as_deref().unwrap_or_default();
+            let text = if *counted { "a failed attempt of" } else { "no answer for" };
+            tracing::warn!(tier = tier.name, %message_id, key, verdict = "unanswered", "{text} {message_id}: {reason}");
+        }
+        Fate::Sent => {}
     }
 }

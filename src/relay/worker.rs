@@ -4,7 +4,7 @@ use super::desk::Claimed;
 use super::fate::{self, Retry};
 use super::hops::{Gate, PROBE};
 use super::pace::Alone;
-use super::tell::{log_decided, log_verdict};
+use super::tell::{log_alone, log_decided, log_verdict};
 use super::{Batch, Broker, Fate, Lane, Outbox, Outgoing, Publisher, Relay};
 use crate::admin::health::Part;
 use crate::admin::metrics::Metrics;
@@ -18,8 +18,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     pub async fn work(&self, name: &str, lane: Lane) {
         let mut kept: Option<B::Publisher> = None;
         while !self.stop.raised() {
-            if lane == Lane::Isolated && !self.wait_for_isolation(name).await {
-                break;
+            if lane == Lane::Isolated && !self.any_isolated() {
+                // Let go, so that a connection that nobody needs any more can close.
+                kept = None;
+                if !self.wait_for_isolation(name).await {
+                    break;
+                }
             }
             // No claim is open while the broker is away or blocked: a channel comes first.
             let mut publisher = match kept.take().filter(Publisher::usable) {
@@ -45,7 +49,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     async fn wait_for_isolation(&self, name: &str) -> bool {
         loop {
             let ring = self.isolated.wake.next();
-            if self.tiers.keys().any(|tier| self.pace.rows(tier, Lane::Isolated).is_some()) {
+            if self.any_isolated() {
                 return true;
             }
             if self.patient(name, ring).await.is_none() {
@@ -74,8 +78,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             Judgement::Decided { verdicts, troubles, refusing, healthy } => {
                 let waits = self.note_hops(tier, &plan.outgoing, &troubles, &refusing, &healthy);
                 for (out, verdict) in plan.outgoing.iter().zip(&verdicts) {
-                    log_verdict(out, verdict);
-                    fates.push((out.message.id, retry.fate(out, verdict, &waits)));
+                    let fate = retry.fate(out, verdict, &waits);
+                    log_verdict(out, verdict, &fate);
+                    fates.push((out.message.id, fate));
                 }
                 let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
                 let counts = Counts::of(&attempts, &fates);
@@ -92,14 +97,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 let alone = (lane == Lane::Isolated && cause == Cause::NoAnswer && batch.rows().len() == 1)
                     .then(|| plan.outgoing.first().map(|out| self.alone(tier, out, &retry, &reason)))
                     .flatten();
-                let ended = match alone {
-                    Some(fate) => {
-                        fates.push(fate);
-                        batch.settle(&fates).await
-                    }
-                    None => batch.roll_back().await,
-                };
-                self.report(ended);
+                match alone {
+                    Some(fate) => self.settle_alone(tier, batch, fate).await,
+                    None => self.report(batch.roll_back().await),
+                }
             }
         }
     }
@@ -187,12 +188,30 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             ] {
                 Metrics::add(family, &tier.name, count);
             }
-            if self.pace.known(&tier.name, lane, sent, fates.len(), answered) {
-                tracing::info!(tier = tier.name, "tier {}: isolation ends", tier.name);
-                self.shared.wake.ring();
+            let ids: Vec<i64> = fates.iter().map(|(id, _)| *id).collect();
+            if self.pace.known(&tier.name, lane, &ids, answered) {
+                self.isolation_ended(&tier.name);
             }
         }
         self.report(settled);
+    }
+
+    /// Writes the fate of a row that got no answer although it was alone.
+    async fn settle_alone(&self, tier: &Tier, batch: O::Batch, fate: (i64, Fate)) {
+        let row = batch.rows().first().cloned();
+        let settled = batch.settle(std::slice::from_ref(&fate)).await;
+        if settled.is_ok() {
+            Metrics::add(&self.metrics.parked, &tier.name, usize::from(matches!(fate.1, Fate::Parked { .. })));
+            if let Some(row) = row {
+                log_alone(tier, &row, &fate.1);
+            }
+        }
+        self.report(settled);
+    }
+
+    pub(super) fn isolation_ended(&self, tier: &str) {
+        self.health.forget(&Part::Isolation(tier.to_owned()));
+        self.shared.wake.ring();
     }
 
     /// A failed settle is the database's trouble: the rows show what became of them at the next claim.
@@ -235,7 +254,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             }
         };
         if isolated {
-            tracing::warn!(tier = tier.name, "tier {}: isolated on a connection of its own", tier.name);
+            let why = "a message got no answer or was refused unnamed: its rows go in small batches on a connection of \
+                       their own until it is found";
+            self.health.problem(&Part::Isolation(tier.name.clone()), why);
             self.isolated.wake.ring();
         }
     }

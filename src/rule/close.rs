@@ -4,11 +4,10 @@
 //! seen, and whatever comes after waits. With a single UPDATE, a condition that reads another table closed paid orders.
 
 use super::orders::Orders;
-use crate::outbox::claim::micros;
 use crate::outbox::connect::{Settings, Transaction};
+use crate::outbox::decode::micros;
 use crate::outbox::error::Error;
 use deadpool_postgres::Pool;
-use std::error::Error as _;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -117,21 +116,6 @@ impl Locked {
 fn message_id(rule: &str, id: &str, due: SystemTime) -> Uuid {
     // NUL is in no name and no id, so no two closes have one text.
     Uuid::new_v5(&NAMESPACE, format!("{rule}\0{id}\0{}", micros(due)).as_bytes())
-}
-
-/// Whether the server or the way to it is the trouble, and not what was asked of it.
-pub(super) fn is_away(error: &Error) -> bool {
-    // 08 connection, 25P03 we were silent for too long, 25006 the primary has moved, 53 out of something, 57P shut down
-    // or terminated.
-    const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
-    match error {
-        Error::Connect(_) | Error::Deadline { .. } => true,
-        Error::Statement { source, .. } => match source.code() {
-            Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
-            None => source.is_closed() || source.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
-        },
-        Error::Url(_) | Error::Unexpected(_) => false,
-    }
 }
 
 #[cfg(test)]

@@ -130,8 +130,8 @@ async fn look_up(
         client.query_typed(TABLE, &[(&rule.table, Type::TEXT), (&columns.as_slice(), Type::TEXT_ARRAY)]).await
     });
     let rows = match run.await {
-        Err(Error::Statement { source, .. }) if source.code() == Some(&SqlState::INVALID_PARAMETER_VALUE) => {
-            problems.push(format!("table = '{}' is not the name of a table: {}", rule.table, describe(&source)));
+        Err(Error::Statement { cause, .. }) if cause.code() == Some(&SqlState::INVALID_PARAMETER_VALUE) => {
+            problems.push(format!("table = '{}' is not the name of a table: {}", rule.table, describe(&cause)));
             transaction.roll_back().await?;
             return Ok(None);
         }
@@ -203,9 +203,9 @@ async fn check_values(
             client.query_typed(&cast, &[(value, Type::TEXT)]).await
         });
         match run.await {
-            Err(Error::Statement { source, .. }) if source.as_db_error().is_some_and(is_bad_value) => {
+            Err(Error::Statement { cause, .. }) if cause.as_db_error().is_some_and(is_bad_value) => {
                 let table = &names.table;
-                problems.push(format!("{key} '{value}' is no status of {table}: {}", describe(&source)));
+                problems.push(format!("{key} '{value}' is no status of {table}: {}", describe(&cause)));
             }
             checked => drop(checked?),
         }

@@ -1,6 +1,6 @@
 //! The sweep of one rule: now and then, close the orders that the pipeline missed.
 
-use super::close::{self, Closed, is_away};
+use super::close::{self, Closed};
 use super::orders::{self, Orders, Place};
 use super::pass::Pass;
 use super::size::Size;
@@ -136,7 +136,7 @@ impl Sweep {
         let missed = match self.pass(pass, notes).await {
             Ok(missed) => missed,
             // Tried again at the normal time: the next pass looks at everything anew.
-            Err(Broken::Failed(error)) if !is_away(&error) => {
+            Err(Broken::Failed(error)) if !error.is_away() => {
                 Missed { problem: Some(error.to_string()), ..Missed::default() }
             }
             Err(Broken::Stopped) => {
@@ -207,7 +207,7 @@ impl Sweep {
         let closed = self.close(orders, ids).await;
         size.learn(started.elapsed());
         match closed {
-            Err(Broken::Failed(error)) if !is_away(&error) => {
+            Err(Broken::Failed(error)) if !error.is_away() => {
                 tracing::debug!(rule = self.name, %error, "a batch of rule {} goes order by order", self.name);
             }
             closed => return closed,
@@ -220,7 +220,7 @@ impl Sweep {
                 self.patient(pass.keep()).await??;
             }
             match self.close(orders, std::slice::from_ref(id)).await {
-                Err(Broken::Failed(error)) if !is_away(&error) => missed.order(&self.name, id, &error),
+                Err(Broken::Failed(error)) if !error.is_away() => missed.order(&self.name, id, &error),
                 closed => closed?,
             }
         }

@@ -38,10 +38,21 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
                 Err(refusal) => found.missing(tier, "target queue", queue, &refusal),
             }
         }
+        if let Target::Exchange { exchange, exchange_type, .. } = &tier.target
+            && let Err(refusal) = check.exchange_there(exchange).await?
+        {
+            match exchange_type {
+                Some(_) => found.missing(tier, "exchange", exchange, &refusal),
+                None => found.problems.push(format!(
+                    "tier {}: exchange '{exchange}' is missing ({}); declare it, or give exchange_type so that `run` does",
+                    tier.name, refusal.code
+                )),
+            }
+        }
         if let Kind::Queue { queue, .. } = &tier.kind {
             match check.passive(&queue.name).await? {
                 // It is there, so declaring it creates nothing and compares its arguments.
-                Ok(_) => drop(check.delay(tier).await?),
+                Ok(_) => drop(check.delay_queue(tier, queue).await?),
                 Err(refusal) => found.missing(tier, "delay queue", &queue.name, &refusal),
             }
         }

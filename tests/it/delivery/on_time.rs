@@ -11,7 +11,7 @@ async fn none_arrives_before_its_due_time_and_all_within_a_second_of_it() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (rate, seconds) = (number("LATENESS_RATE", 200), number("LATENESS_SECONDS", 4));
     let total = rate * seconds;
-    let rig = Rig::new("on_time");
+    let rig = Rig::alone("on_time");
     let daemon = rig.relay("[tier.t2s]\ndelay = \"2s\"\ntarget = { queue = \"due\" }\n");
     let db = rig.db().await;
     let mut due = Consumer::new(&rig.amqp_url(), "due").await;

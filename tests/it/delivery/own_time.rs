@@ -7,7 +7,7 @@ use crate::support::rig::Rig;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_due_time_of_its_own_is_kept_whatever_the_delay_of_the_tier() {
-    let rig = Rig::new("own_due");
+    let rig = Rig::alone("own_due");
     let daemon = rig
         .relay("[tier.t3s]\ndelay = \"3s\"\ntarget = { queue = \"due\" }\n[tier.now]\ntarget = { queue = \"due\" }\n");
     let db = rig.db().await;

@@ -17,7 +17,7 @@ const ROOM: usize = 150;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_refused_for_half_its_delay_is_on_time_although_fresh_rows_flow() {
-    let rig = Rig::new("late_row");
+    let rig = Rig::alone("late_row");
     let daemon = rig.relay(&format!(
         "[relay]\nbackoff_min = \"50ms\"\nbackoff_max = \"200ms\"\n\
          [tier.t]\ndelay = \"{DELAY}s\"\nlate_tolerance = \"500ms\"\nmax_length = {ROOM}\n\

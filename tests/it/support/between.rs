@@ -100,7 +100,8 @@ impl Between {
         let Tables { relay, outbox, postgres, tiers } = tables;
         let mut base = self.rig.relay_base(&self.relay);
         (base.postgres_port, base.rabbit_port) = (postgres_port, rabbit_port);
-        base.postgres = format!("connect_timeout = \"2s\"\nstatement_timeout = \"2s\"\n{postgres}");
+        let patience = if postgres.contains("statement_timeout") { "" } else { "statement_timeout = \"2s\"\n" };
+        base.postgres = format!("connect_timeout = \"2s\"\n{patience}{postgres}");
         base.rabbitmq = "connect_timeout = \"2s\"\nheartbeat = \"2s\"\n".to_owned();
         let relay = [("batch_deadline", "\"2s\""), ("shutdown_grace", "\"6s\""), ("batch_rows", "50")]
             .iter()

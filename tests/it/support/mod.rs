@@ -11,6 +11,7 @@ pub(crate) mod oracle;
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod quiet;
 pub(crate) mod rabbit;
 pub(crate) mod relay;
 pub(crate) mod rig;

@@ -1,6 +1,7 @@
 //! What one test stands on: a database and a vhost of its own, on servers shared or private.
 
 use super::postgres::Postgres;
+use super::quiet::Turn;
 use super::rabbit::Rabbit;
 use super::run::{free_port, run};
 use std::ops::Deref;
@@ -24,20 +25,26 @@ pub(crate) struct Rig {
     folder: PathBuf,
     postgres: Held<Postgres>,
     rabbit: Held<Rabbit>,
+    _turn: Turn,
 }
 
 impl Rig {
     /// On the shared servers.
     pub(crate) fn new(name: &str) -> Self {
-        Self::on(name, false, false)
+        Self::on(name, Turn::shared(), false, false)
+    }
+
+    /// On the shared servers with no other test beside it, for a test that measures time.
+    pub(crate) fn alone(name: &str) -> Self {
+        Self::on(name, Turn::alone(), false, false)
     }
 
     /// On servers that the test may stop and kill.
     pub(crate) fn private(name: &str, own: Own) -> Self {
-        Self::on(name, own != Own::Rabbit, own != Own::Postgres)
+        Self::on(name, Turn::shared(), own != Own::Rabbit, own != Own::Postgres)
     }
 
-    fn on(name: &str, own_postgres: bool, own_rabbit: bool) -> Self {
+    fn on(name: &str, turn: Turn, own_postgres: bool, own_rabbit: bool) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("t_{n}_{name}");
@@ -53,7 +60,7 @@ impl Rig {
         postgres.sql("postgres", &format!("create database {name} owner {name} template template0"));
         rabbit.add_vhost(&name);
         let folder = run().folder(&name);
-        Self { name, folder, postgres, rabbit }
+        Self { name, folder, postgres, rabbit, _turn: turn }
     }
 
     /// The name of the database, its owner, the vhost and its user.

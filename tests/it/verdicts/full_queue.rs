@@ -64,7 +64,7 @@ async fn assert_bursts_are_small_and_rare(daemon: &Daemon) {
         bursts += i32::from(now > last);
         last = now;
     }
-    assert!((1..=12).contains(&bursts), "{bursts} bursts in 6 s");
+    assert!(bursts <= 12, "{bursts} bursts in 6 s");
 }
 
 #[tokio::test(flavor = "multi_thread")]
