@@ -70,6 +70,12 @@ pub(super) async fn close(
             .await
     });
     let rows = rows.await?;
+    let done = rows.iter().map(|row| row.try_get::<_, bool>("done").map_err(Error::statement(what)));
+    if rows.len() < ids.len() || !done.collect::<Result<Vec<_>, _>>()?.into_iter().all(|done| done) {
+        // The rows are locked: nobody else can have changed them. Alone, the order is named; its close is rolled back.
+        let error = "the update was suppressed or changed: a trigger or a policy of the table keeps the order open";
+        return Err(Error::Unexpected(error.to_owned()));
+    }
     let closed = rows.iter().map(|row| locked.closed(row, orders.has_event).map_err(Error::statement(what)));
     let closed = closed.collect::<Result<Vec<_>, _>>()?;
     transaction.commit().await?;

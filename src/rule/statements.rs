@@ -110,6 +110,7 @@ fn lock(own: &Own, names: &Names) -> String {
     )
 }
 
+/// A trigger of the shop's may keep an order: only what is `to` afterwards is told.
 /// One statement, so that an event without its close, or a close without its event, cannot be written.
 fn close(own: &Own, names: &Names, rule: &Rule, name: &str, schema: &str) -> String {
     let Own { id, status, due, from, after, .. } = own;
@@ -122,10 +123,12 @@ fn close(own: &Own, names: &Names, rule: &Rule, name: &str, schema: &str) -> Str
      where o.{id} = locked.id
        and o.{status} in ({from})
        and o.{due} <= now() - {after}
-    returning o.{id} as id, locked.was, locked.message_id, o.{due} as due)"
+    returning o.{id} as id, locked.was, locked.message_id, o.{due} as due, o.{status} = {to} as done)"
     );
     let Some(event) = &rule.event else {
-        return format!("{closed}\nselect id::text as id, was::text as was, false as written, $4::text from closed");
+        return format!(
+            "{closed}\nselect id::text as id, was::text as was, done, false as written, $4::text from closed"
+        );
     };
     let routing_key = event.routing_key.as_deref().map_or_else(|| "null".to_owned(), quote_literal);
     let (tier, type_, name) = (quote_literal(&event.tier), quote_literal(&event.type_), quote_literal(name));
@@ -136,9 +139,10 @@ fn close(own: &Own, names: &Names, rule: &Rule, name: &str, schema: &str) -> Str
                'id', id, 'rule', {name}::text, 'from', was, 'to', {to},
                'due_at', due + {after}, 'closed_at', now(), 'by', $4::text)
       from closed
+     where done
     on conflict (message_id) do nothing
     returning message_id)
-select c.id::text as id, c.was::text as was, e.message_id is not null as written
+select c.id::text as id, c.was::text as was, c.done, e.message_id is not null as written
   from closed c left join event e using (message_id)"
     )
 }

@@ -118,3 +118,17 @@ async fn an_order_that_is_due_at_no_finite_time_is_left_alone() {
     assert_eq!(shop.pass().await, None);
     assert_eq!(shop.count("orders where status = 'closed'").await, 1);
 }
+
+#[tokio::test]
+async fn an_order_that_a_trigger_keeps_is_named_and_its_close_is_not_told() {
+    let shop = Shop::new("sweep_kept").await;
+    let keep = "create function keep() returns trigger language plpgsql as $$ begin \
+        if new.id = 3 then new.status := 'paid'; end if; if new.id = 4 then return null; end if; return new; end $$; \
+        create trigger keep before update on orders for each row execute function keep()";
+    shop.db.batch_execute(keep).await.unwrap();
+    shop.orders(1..=90, "pending", LONG_AGO).await;
+    let problem = shop.pass().await.expect("a problem");
+    assert!(problem.contains("2 order(s)") && problem.contains("keeps the order open"), "{problem}");
+    assert_eq!(shop.count("orders where status = 'closed'").await, 88);
+    assert_eq!(shop.db.count("true").await, 88, "no event of an order that was kept");
+}
