@@ -8,6 +8,7 @@
 //!
 //! This file owns the traits of both sides; neither side knows the other.
 
+mod counts;
 pub mod desk;
 pub mod fate;
 pub mod hops;

@@ -33,9 +33,9 @@ impl Hop {
 impl fmt::Display for Hop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.exchange.is_empty() {
-            write!(f, "queue '{}'", self.routing_key)
+            write!(f, "queue '{}'", self.routing_key.escape_debug())
         } else {
-            write!(f, "exchange '{}' with key '{}'", self.exchange, self.routing_key)
+            write!(f, "exchange '{}' with key '{}'", self.exchange, self.routing_key.escape_debug())
         }
     }
 }
@@ -172,7 +172,7 @@ impl Tier {
         let fixed = |hop| match row_key {
             None => Ok((hop, false)),
             Some(key) => Err(format!(
-                "routing_key '{key}' on a row of tier '{}', whose target has a fixed way; leave routing_key null, or \
+                "routing_key {key:?} on a row of tier '{}', whose target has a fixed way; leave routing_key null, or \
                  use a tier whose target is an exchange without a routing_key",
                 self.name
             )),

@@ -18,6 +18,8 @@ pub enum Part {
     Tier(String),
     /// Who consumes a tier's queues.
     Consumers(String),
+    /// What became of a tier's messages cannot be written down.
+    Settle(String),
     /// A tier that is taken with care, because one of its messages gets no answer.
     Isolation(String),
     /// An exchange and key that refuse messages.
@@ -42,7 +44,7 @@ impl Part {
     pub fn rank(&self) -> u8 {
         match self {
             Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_) => 0,
-            Self::UnknownTier(_) | Self::Rule(_) => 1,
+            Self::UnknownTier(_) | Self::Rule(_) | Self::Settle(_) => 1,
             Self::Listener | Self::Isolation(_) => 2,
             Self::Consumers(_) => 3,
         }
@@ -57,9 +59,11 @@ impl fmt::Display for Part {
             Self::Listener => write!(f, "listener"),
             Self::Tier(name) => write!(f, "tier {name}"),
             Self::Consumers(name) => write!(f, "consumers of tier {name}"),
+            Self::Settle(name) => write!(f, "settling tier {name}"),
             Self::Isolation(name) => write!(f, "isolation of tier {name}"),
             Self::Hop(hop) => write!(f, "{hop}"),
-            Self::UnknownTier(name) => write!(f, "unknown tier {name}"),
+            // Anybody who may insert a row chooses this name: no line breaks of theirs in our log.
+            Self::UnknownTier(name) => write!(f, "unknown tier {}", name.escape_debug()),
             Self::Rule(name) => write!(f, "rule {name}"),
         }
     }

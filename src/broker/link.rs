@@ -155,11 +155,12 @@ impl Link {
         // One listener, always polled: two would split the events between them.
         let mut events = up.connection.events_listener();
         if !self.on_demand {
-            let report = match self.stop.or(topology::ensure(&up.connection, &self.settings, tiers)).await {
-                None => return Ok("stopping".to_owned()),
-                Some(Err(error)) => return Ok(self.close(up, error.to_string()).await),
-                Some(Ok(report)) => report,
-            };
+            let report =
+                match self.stop.or(topology::ensure(&up.connection, &self.settings, tiers, &self.known())).await {
+                    None => return Ok("stopping".to_owned()),
+                    Some(Err(error)) => return Ok(self.close(up, error.to_string()).await),
+                    Some(Ok(report)) => report,
+                };
             if std::mem::take(first) {
                 if let Some(mismatch) = report.mismatches() {
                     self.close(up, String::new()).await;
@@ -212,7 +213,7 @@ impl Link {
             };
             if due && !self.on_demand && !*up.blocked.borrow() {
                 check.reset();
-                match topology::ensure(&up.connection, &self.settings, tiers).await {
+                match topology::ensure(&up.connection, &self.settings, tiers, &self.known()).await {
                     Ok(report) => self.note(tiers, &report),
                     Err(error) => return error.to_string(),
                 }
@@ -259,6 +260,11 @@ impl Link {
             Some(_) => None,
             None => Some("connection lost".to_owned()),
         }
+    }
+
+    /// Delay queues that have been there before.
+    fn known(&self) -> BTreeSet<String> {
+        self.declared.borrow().clone()
     }
 
     /// Takes over what a check of the topology found.

@@ -14,6 +14,7 @@ use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptio
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection, ExchangeKind, Queue};
 pub(super) use report::{Problem, Report};
+use std::collections::BTreeSet;
 
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
@@ -22,8 +23,13 @@ const PRECONDITION_FAILED: u16 = 406;
 ///
 /// # Errors
 /// The connection failed; what is wrong with the topology is in the report.
-pub(super) async fn ensure(connection: &Connection, settings: &Settings, tiers: &[Tier]) -> Result<Report, Error> {
-    let mut check = Check { connection, settings, report: Report::default() };
+pub(super) async fn ensure(
+    connection: &Connection,
+    settings: &Settings,
+    tiers: &[Tier],
+    known: &BTreeSet<String>,
+) -> Result<Report, Error> {
+    let mut check = Check { connection, settings, known: known.clone(), report: Report::default() };
     for tier in tiers {
         let target = check.target(tier).await?;
         let delay = check.delay(tier).await?;
@@ -41,6 +47,8 @@ struct Refusal {
 struct Check<'a> {
     connection: &'a Connection,
     settings: &'a Settings,
+    /// Delay queues that have been there before.
+    known: BTreeSet<String>,
     report: Report,
 }
 
@@ -205,6 +213,16 @@ impl Check<'_> {
 
     /// The delay queue alone, declared if it is missing and compared if it is not.
     async fn delay_queue(&mut self, tier: &Tier, queue: &DelayQueue) -> Result<Option<u32>, Error> {
+        if self.known.contains(&queue.name)
+            && let Err(Refusal { code: NOT_FOUND, .. }) = self.passive(&queue.name).await?
+        {
+            let name = &queue.name;
+            tracing::error!(
+                tier = tier.name,
+                "delay queue '{name}' has vanished with all that it held: somebody deleted it, or a policy with `expires` \
+                 did; it is declared again, and only a rule's sweep closes the orders whose messages it had"
+            );
+        }
         let consumers = match self.declare(&queue.name, &queue.arguments).await? {
             Ok(found) => {
                 self.report.declared.insert(queue.name.clone());

@@ -20,9 +20,14 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
     print(&config::report(&loaded))?;
     let Ok(loaded) = loaded else { return Ok(MISCONFIGURED) };
     // What the drivers read of it is wrong as well when it is wrong here.
-    let settings = build::database(&loaded.config.postgres)?;
-    if let Err(error) = connect::pool(&settings, 1) {
-        print(&format!("  {error}\n"))?;
+    let config = &loaded.config;
+    let read = || {
+        connect::pool(&build::database(&config.postgres)?, 1)?;
+        build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+        anyhow::Ok(())
+    };
+    if let Err(error) = read() {
+        print(&format!("  but: {error:#}\n"))?;
         return Ok(MISCONFIGURED);
     }
     if !args.connect {

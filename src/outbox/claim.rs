@@ -165,9 +165,8 @@ impl<'a> Reader<'a> {
     fn take(&mut self, head: Head, large: Option<Values>) -> Result<(), tokio_postgres::Error> {
         self.now = micros(head.now);
         self.last = Some(head.available_at);
-        let stored = head.stored;
-        let row = head.into_row(self.tier, large)?;
-        let size = row.message.as_ref().map_or(stored, |message| message.body.len()).max(1);
+        let (row, size) = head.into_row(self.tier, large)?;
+        let size = size.max(1);
         self.bytes += size;
         self.largest = self.largest.max(size);
         self.rows.push(row);

@@ -34,18 +34,22 @@ impl Head {
     }
 
     /// The row, with values of its own or, if it is a large one, with those read for it.
-    pub(super) fn into_row(self, tier: &str, large: Option<Values>) -> Result<Row, tokio_postgres::Error> {
+    ///
+    /// The number is what it takes in memory, in bytes.
+    pub(super) fn into_row(self, tier: &str, large: Option<Values>) -> Result<(Row, usize), tokio_postgres::Error> {
         let values = match large {
             Some(values) => Ok(values),
             None => Values::of(&self.row),
         };
-        Ok(Row {
+        let size = values.as_ref().map_or(0, Values::size) + self.row.raw_size_bytes();
+        let row = Row {
             id: self.id,
             message_id: self.row.try_get("message_id")?,
             // For the log only; a key that cannot be read is said when the message is decoded.
             key: self.row.try_get("key").unwrap_or_default(),
             message: values.map_err(unreadable).and_then(|values| decode(&self.row, tier, values)),
-        })
+        };
+        Ok((row, size))
     }
 }
 
@@ -61,6 +65,12 @@ impl Values {
     /// The values in a row that has them.
     pub(super) fn of(row: &tokio_postgres::Row) -> Result<Self, tokio_postgres::Error> {
         Ok(Self { payload: row.try_get("payload")?, body: row.try_get("body")?, headers: row.try_get("headers")? })
+    }
+
+    /// Bytes in memory; headers are held as text and as the tree it is parsed into.
+    fn size(&self) -> usize {
+        let text = |json: &Option<JsonText>| json.as_ref().map_or(0, |json| json.0.len());
+        text(&self.payload) + self.body.as_ref().map_or(0, Vec::len) + 2 * text(&self.headers)
     }
 }
 

@@ -28,6 +28,9 @@ const POLL_FIRST: Duration = Duration::from_millis(10);
 /// Longest sleep of the isolated worker while a tier is isolated.
 const ISOLATED_POLL: Duration = Duration::from_millis(100);
 
+/// Known tiers that are listed where none is near to an unknown one.
+const SHOWN: usize = 10;
+
 /// How often tiers that nobody here knows are looked for.
 const UNKNOWN_EVERY: Duration = Duration::from_secs(1);
 
@@ -193,8 +196,13 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             self.database_works(turns);
         }
         turns.looked = Some(now);
-        turns.timer = [look.next, reopens].into_iter().flatten().min();
-        self.end_isolation_of_the_dry(lane, candidates.iter().filter(|name| !look.due.contains(name)), now);
+        turns.timer = [look.next, reopens, self.pace.rest(now)].into_iter().flatten().min();
+        for name in candidates.iter().filter(|name| !look.due.contains(name)) {
+            self.health.forget(&Part::Settle(name.clone()));
+            if lane == Lane::Isolated && self.pace.dry(name, now) {
+                self.isolation_ended(name);
+            }
+        }
         turns.due = look.due.into();
         if !turns.due.is_empty() {
             // Tiers take turns: the first one after the one that was served last.
@@ -211,15 +219,6 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     pub(super) fn any_isolated(&self) -> bool {
         self.tiers.keys().any(|tier| self.pace.isolated(tier))
-    }
-
-    /// Isolation of a tier that has nothing due is over: there is nobody left to be careful of.
-    fn end_isolation_of_the_dry<'a>(&self, lane: Lane, tiers: impl Iterator<Item = &'a String>, now: Instant) {
-        if lane == Lane::Isolated {
-            for tier in tiers.filter(|tier| self.pace.dry(tier, now)) {
-                self.isolation_ended(tier);
-            }
-        }
     }
 
     /// The longest sleep without a ring.
@@ -260,10 +259,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         for name in &found {
             let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
                 Some(nearest) => format!("did the application mean '{nearest}'?"),
+                None if known.len() > SHOWN => {
+                    format!("this relay knows {}, ... ({} in all);", known[..SHOWN].join(", "), known.len())
+                }
                 None => format!("this relay knows {};", known.join(", ")),
             };
+            let shown = name.escape_debug();
             let cure = "add the tier, or cancel these rows and enqueue them again";
-            let text = format!("pending rows name tier '{name}', which relay.toml does not have; {hint} {cure}");
+            let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {hint} {cure}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
         }

@@ -4,6 +4,7 @@
 //! its tier is isolated: one worker takes it, on a connection of its own, in halves, until the row stands alone.
 
 use super::{Lane, Settings};
+use crate::backoff::Backoff;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ const BESIDE_A_SUSPECT: usize = 16;
 
 /// A suspect that was not seen for this long has gone another way: another relay sent it, or somebody cancelled it.
 const SUSPECT_FOR: Duration = Duration::from_secs(60);
+
+/// How long a tier rests after a settle that failed.
+const UNSETTLED: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 
 /// What becomes of a row that got no answer although it was alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,9 @@ struct State {
     /// A suspect was in the last batch that got no answer: one row at a time until it is its turn.
     hunting: bool,
     confirmed_since: bool,
+    /// Settles that failed in a row, and until when the tier rests because of the last one.
+    unsettled: u32,
+    rests_until: Option<Instant>,
 }
 
 impl State {
@@ -83,6 +90,7 @@ impl Pace {
     /// Rows that a worker of `lane` may claim of `tier` now; `None` when the tier is not for it.
     pub fn rows(&self, tier: &str, lane: Lane) -> Option<usize> {
         self.with(tier, |state| match (lane, state.isolated()) {
+            _ if state.rests_until.is_some_and(|until| Instant::now() < until) => None,
             (Lane::Shared, false) => (state.in_flight < self.most).then_some(self.batch_rows),
             (Lane::Isolated, true) if state.singly > 0 || state.hunting => Some(1),
             (Lane::Isolated, true) if !state.suspects.is_empty() => Some(BESIDE_A_SUSPECT.min(self.batch_rows)),
@@ -127,6 +135,25 @@ impl Pace {
             }
             before && !state.isolated()
         })
+    }
+
+    /// A batch of `tier` was settled, or was not. Messages whose settle failed are published again, so without a rest a
+    /// row that cannot be written would copy its whole batch at full speed.
+    pub fn settled(&self, tier: &str, written: bool) {
+        self.with(tier, |state| {
+            if written {
+                (state.unsettled, state.rests_until) = (0, None);
+            } else {
+                state.unsettled = state.unsettled.saturating_add(1);
+                state.rests_until = Some(Instant::now() + UNSETTLED.wait(state.unsettled));
+            }
+        });
+    }
+
+    /// Until the first tier that rests may be taken again.
+    pub fn rest(&self, now: Instant) -> Option<Duration> {
+        let tiers = self.tiers.lock().unwrap_or_else(PoisonError::into_inner);
+        tiers.values().filter_map(|state| state.rests_until?.checked_duration_since(now)).filter(|d| !d.is_zero()).min()
     }
 
     /// An isolated tier has nothing due. Returns whether isolation ends with it: there is nobody left to be careful of.
@@ -195,7 +222,6 @@ impl Pace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backoff::Backoff;
     use std::time::Duration;
 
     fn pace(workers: usize, tiers: usize) -> Pace {
@@ -334,6 +360,22 @@ mod tests {
         assert!(!pace.dry("t", now), "it may come back");
         assert!(pace.dry("t", now + SUSPECT_FOR), "it will not");
         assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+    }
+
+    #[test]
+    fn a_tier_rests_after_a_settle_that_failed_and_longer_each_time() {
+        let pace = pace(4, 2);
+        pace.settled("t", false);
+        assert_eq!(pace.rows("t", Lane::Shared), None);
+        assert_eq!(pace.rows("other", Lane::Shared), Some(500));
+        let first = pace.rest(Instant::now()).unwrap();
+        for _ in 0..3 {
+            pace.settled("t", false);
+        }
+        assert!(pace.rest(Instant::now()).unwrap() > first);
+        pace.settled("t", true);
+        assert_eq!(pace.rows("t", Lane::Shared), Some(500));
+        assert_eq!(pace.rest(Instant::now()), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A worker: takes a batch from the desk to its end, again and again.
 
+use super::counts::Counts;
 use super::desk::Claimed;
 use super::fate::{self, Retry};
 use super::hops::{Gate, PROBE};
@@ -99,7 +100,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     .flatten();
                 match alone {
                     Some(fate) => self.settle_alone(tier, batch, fate).await,
-                    None => self.report(batch.roll_back().await),
+                    None => self.rolled_back(batch.roll_back().await),
                 }
             }
         }
@@ -193,7 +194,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 self.isolation_ended(&tier.name);
             }
         }
-        self.report(settled);
+        self.settled(tier, settled);
     }
 
     /// Writes the fate of a row that got no answer although it was alone.
@@ -206,7 +207,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 log_alone(tier, &row, &fate.1);
             }
         }
-        self.report(settled);
+        self.settled(tier, settled);
     }
 
     pub(super) fn isolation_ended(&self, tier: &str) {
@@ -214,11 +215,22 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         self.shared.wake.ring();
     }
 
-    /// A failed settle is the database's trouble: the rows show what became of them at the next claim.
-    fn report(&self, ended: Result<(), O::Error>) {
-        if let Err(error) = ended {
+    /// A failed settle is the database's trouble: the rows show what became of them at the next claim, after a rest.
+    fn settled(&self, tier: &Tier, settled: Result<(), O::Error>) {
+        self.pace.settled(&tier.name, settled.is_ok());
+        let part = Part::Settle(tier.name.clone());
+        match settled {
+            Ok(()) => self.health.forget(&part),
+            Err(error) => {
+                let text = format!("{error}; what was published is not marked sent and will be published again");
+                self.health.problem(&part, &text);
+            }
+        }
+    }
+
+    fn rolled_back(&self, rolled_back: Result<(), O::Error>) {
+        if let Err(error) = rolled_back {
             self.health.problem(&Part::Postgres, &error.to_string());
-            tracing::warn!(%error, "a batch could not be settled, its messages may be published again: {error}");
         }
     }
 
@@ -258,28 +270,6 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                        their own until it is found";
             self.health.problem(&Part::Isolation(tier.name.clone()), why);
             self.isolated.wake.ring();
-        }
-    }
-}
-
-/// What a decided batch adds to the metrics.
-#[derive(Debug, Clone, Copy)]
-struct Counts {
-    /// The broker answered for at least one message.
-    answered: bool,
-    returned: usize,
-    nacked: usize,
-    parked: usize,
-}
-
-impl Counts {
-    fn of(attempts: &[Attempt<'_>], fates: &[(i64, Fate)]) -> Self {
-        let count = |wanted: fn(&Outcome) -> bool| attempts.iter().filter(|a| wanted(&a.outcome)).count();
-        Self {
-            answered: count(|outcome| !matches!(outcome, Outcome::Invalid(_))) > 0,
-            returned: count(|outcome| matches!(outcome, Outcome::Returned(_))),
-            nacked: count(|outcome| matches!(outcome, Outcome::Nacked)),
-            parked: fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count(),
         }
     }
 }

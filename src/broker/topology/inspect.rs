@@ -5,6 +5,7 @@ use crate::broker::error::Error;
 use crate::broker::link::{Endpoint, Settings};
 use crate::broker::socket;
 use crate::tier::{Kind, Target, Tier};
+use std::collections::BTreeSet;
 
 /// What `check --connect` finds on the broker.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub struct Inspection {
 pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -> Result<Inspection, Error> {
     let (connection, _cut) =
         socket::connect(endpoint, "duebox check", settings.heartbeat, settings.connect_timeout).await?;
-    let mut check = Check { connection: &connection, settings, report: Report::default() };
+    let mut check = Check { connection: &connection, settings, known: BTreeSet::new(), report: Report::default() };
     let mut found = Inspection::default();
     for tier in tiers {
         let target = match &tier.target {
