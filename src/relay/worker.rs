@@ -230,7 +230,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     fn rolled_back(&self, rolled_back: Result<(), O::Error>) {
         if let Err(error) = rolled_back {
-            self.health.problem(&Part::Postgres, &error.to_string());
+            self.health.problem(&Part::Postgres, &format!("{error}; the rows of a batch come back by themselves"));
         }
     }
 

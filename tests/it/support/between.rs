@@ -11,8 +11,9 @@ use std::time::Duration;
 /// `[relay] batch_deadline` of every relay here, unless a test says otherwise.
 pub(crate) const BATCH_DEADLINE: Duration = Duration::from_secs(2);
 
-/// `[relay] shutdown_grace` of every relay here, unless a test says otherwise.
-pub(crate) const GRACE: Duration = Duration::from_secs(6);
+/// `[relay] shutdown_grace` of every relay here, unless a test says otherwise: a batch's deadline, a statement that is not
+/// answered and a close that is not, one after the other, and room for a busy machine.
+pub(crate) const GRACE: Duration = Duration::from_secs(10);
 
 /// A rig, both proxies, and the role that relays run as.
 pub(crate) struct Between {
@@ -103,7 +104,7 @@ impl Between {
         let patience = if postgres.contains("statement_timeout") { "" } else { "statement_timeout = \"2s\"\n" };
         base.postgres = format!("connect_timeout = \"2s\"\n{patience}{postgres}");
         base.rabbitmq = "connect_timeout = \"2s\"\nheartbeat = \"2s\"\n".to_owned();
-        let relay = [("batch_deadline", "\"2s\""), ("shutdown_grace", "\"6s\""), ("batch_rows", "50")]
+        let relay = [("batch_deadline", "\"2s\""), ("shutdown_grace", "\"10s\""), ("batch_rows", "50")]
             .iter()
             .filter(|(key, _)| !relay.contains(key))
             .fold(relay.to_owned(), |lines, (key, value)| format!("{lines}\n{key} = {value}"));
