@@ -152,7 +152,7 @@ async fn it_stops_while_an_end_is_lost_or_frozen_under_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_stops_with_the_database_frozen_in_the_middle_of_a_batch() {
-    let between = Between::new(Rig::new("midway"));
+    let between = Between::new(Rig::alone("midway"));
     let mut daemon = between.start(Tables { postgres: "statement_timeout = \"500ms\"", ..Tables::default() });
     let db = between.rig.db().await;
     between.rabbit.set(Mode::Delay(millis(400)));

@@ -52,7 +52,7 @@ async fn the_claims_of_a_killed_relay_are_free_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_stood_still_past_its_deadline_does_no_harm_when_it_goes_on() {
-    let between = Between::new(Rig::new("frozen"));
+    let between = Between::new(Rig::alone("frozen"));
     let frozen = between.start(Tables { relay: "workers = 1\nbatch_rows = 100", ..Tables::default() });
     let db = between.rig.db().await;
     let mut oracle = Oracle::new(&between.rig, TIERS);
@@ -78,6 +78,7 @@ async fn a_relay_that_stood_still_past_its_deadline_does_no_harm_when_it_goes_on
     db.insert_rows("now", 10).await;
     oracle.settled(&db).await;
     let duplicates = oracle.duplicates(&db).await;
-    assert!((1..=100).contains(&duplicates), "one batch at most, not {duplicates}");
+    // None, if it stood still before its first frame was out.
+    assert!(duplicates <= 100, "one batch at most, not {duplicates}");
     eprintln!("frozen relay: its rows were sent {took:?} later, {duplicates} copies");
 }
