@@ -2,7 +2,6 @@
 
 pub(crate) mod between;
 pub(crate) mod consumer;
-#[allow(dead_code, reason = "its users arrive with the daemon")]
 pub(crate) mod daemon;
 pub(crate) mod db;
 pub(crate) mod epmd;
