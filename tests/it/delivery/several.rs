@@ -108,12 +108,12 @@ async fn two_relays_with_different_tiers_send_every_row_once_and_leave_the_unkno
     }
     let after: String = db.query_one(untouched, &[]).await.unwrap().get(0);
     assert_eq!(before, after, "neither parked nor claimed");
-    let calls = statements_within_two_seconds(&db).await;
-    assert!(calls < 60, "two idle relays with an unknown tier made {calls} transactions in 2 s: that is spinning");
+    // A backend may report the end of its burst up to 10 s late; one that spins never falls below.
+    wait_until(secs(30), async || transactions_within_two_seconds(&db).await < 60).await;
 }
 
 /// Transactions that the database ended in a window of two seconds, this test's few included.
-async fn statements_within_two_seconds(db: &Db) -> i64 {
+async fn transactions_within_two_seconds(db: &Db) -> i64 {
     let ask = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
     let count = async || -> i64 { db.query_one(ask, &[]).await.unwrap().get(0) };
     let before = count().await;
