@@ -9,7 +9,6 @@ mod looks;
 use crate::admin::http;
 use crate::broker::Broker;
 use crate::config::{Config, Wake as WakeMode};
-use crate::outbox::listen;
 use crate::relay::{Lane, Relay};
 use crate::stop::Stop;
 use crate::systemd;
@@ -128,7 +127,7 @@ impl Tasks {
         if parts.config.outbox.wake == WakeMode::Notify {
             let parts = Arc::clone(parts);
             let work = async move {
-                listen::run(&parts.listen, &parts.wake, &parts.health, &parts.stop).await;
+                parts.doorbell.run(&parts.stop).await;
                 Ok(())
             };
             self.spawn_other("the listener", stop(), work);

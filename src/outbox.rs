@@ -10,9 +10,9 @@ pub mod claim;
 pub mod connect;
 pub mod count;
 pub(crate) mod decode;
+pub mod doorbell;
 pub mod error;
 pub mod inspect;
-pub mod listen;
 pub mod look;
 pub mod migrate;
 pub mod scan;
@@ -22,6 +22,7 @@ use crate::config::Relay;
 use claim::Batch;
 use connect::Settings;
 use deadpool_postgres::Pool;
+use doorbell::Doorbell;
 use error::Error;
 use scan::Scan;
 use std::sync::Arc;
@@ -32,6 +33,7 @@ use std::time::Duration;
 pub struct Outbox {
     pool: Pool,
     settings: Settings,
+    doorbell: Arc<Doorbell>,
     scan: Arc<Scan>,
     batch_bytes: usize,
     batch_deadline: Duration,
@@ -40,10 +42,11 @@ pub struct Outbox {
 impl Outbox {
     /// The outbox behind `pool`; no connection is made yet.
     #[must_use]
-    pub fn new(pool: Pool, settings: Settings, relay: &Relay) -> Self {
+    pub fn new(pool: Pool, settings: Settings, doorbell: Arc<Doorbell>, relay: &Relay) -> Self {
         Self {
             pool,
             settings,
+            doorbell,
             scan: Arc::new(Scan::default()),
             batch_bytes: relay.batch_bytes,
             batch_deadline: relay.batch_deadline,
@@ -54,13 +57,18 @@ impl Outbox {
 impl crate::relay::Outbox for Outbox {
     type Batch = Batch;
     type Error = Error;
+    type Doorbell = Doorbell;
+
+    fn doorbell(&self) -> &Doorbell {
+        &self.doorbell
+    }
 
     async fn look(&self, tiers: &[String]) -> Result<crate::relay::Look, Error> {
         look::look(&self.pool, &self.settings, &self.scan, tiers).await
     }
 
-    async fn unknown_tiers(&self, known: &[String]) -> Result<Vec<String>, Error> {
-        look::unknown_tiers(&self.pool, &self.settings, known).await
+    async fn unclaimed(&self, claimed: &[String]) -> Result<Vec<crate::relay::Unclaimed>, Error> {
+        look::unclaimed(&self.pool, &self.settings, claimed).await
     }
 
     async fn claim(&self, tier: &str, rows: usize) -> Result<Option<Batch>, Error> {

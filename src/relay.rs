@@ -10,10 +10,13 @@
 
 mod counts;
 pub mod desk;
+mod doze;
 pub mod fate;
 pub mod hops;
 pub mod pace;
+pub mod sleep;
 mod tell;
+mod unclaimed;
 pub mod worker;
 
 use crate::admin::health::Health;
@@ -64,18 +67,63 @@ pub struct Look {
     pub next: Option<Duration>,
 }
 
+/// A tier with pending rows that this relay does not claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// Its name.
+    pub tier: String,
+    /// Whether a row of it could go now, if another relay knows it.
+    pub due: bool,
+}
+
+/// An open transaction that may have inserted without ringing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Inserting {
+    /// Its name; no other has it while this one is open.
+    pub transaction: String,
+    /// Its server process, for whoever wants to know what keeps it open.
+    pub pid: i32,
+}
+
+/// How producers wake a relay that sleeps, and how it tells them that it is awake: by holding the lock K. Nothing here
+/// fails: what cannot be done ends the hearing.
+pub trait Doorbell: Send + Sync + 'static {
+    /// Whether producers' rings are heard. While they are not, the relay polls.
+    fn hears(&self) -> bool;
+
+    /// Takes K, unless it is held already: producers stop ringing. Another relay may be the one that has it.
+    fn awake(&self) -> impl Future<Output = ()> + Send;
+
+    /// Gives K back, and after that says who is inserting. `None`: nobody is heard any more.
+    fn leave(&self) -> impl Future<Output = Option<Vec<Inserting>>> + Send;
+
+    /// Who is inserting. `None`: nobody is heard any more.
+    fn inserting(&self) -> impl Future<Output = Option<Vec<Inserting>>> + Send;
+
+    /// Wakes other relays.
+    fn ring(&self) -> impl Future<Output = ()> + Send;
+
+    /// Gives K back, if it is held, without having looked: other relays have to.
+    fn hand_over(&self) -> impl Future<Output = ()> + Send;
+}
+
 /// The Postgres side, as the relay needs it.
 pub trait Outbox: Send + Sync + 'static {
     /// Claimed rows.
     type Batch: Batch<Error = Self::Error>;
     /// Why the side failed; never about one row.
     type Error: Display + Send;
+    /// How producers wake this relay.
+    type Doorbell: Doorbell;
+
+    /// The doorbell.
+    fn doorbell(&self) -> &Self::Doorbell;
 
     /// Which of `tiers` have rows, without locking any.
     fn look(&self, tiers: &[String]) -> impl Future<Output = Result<Look, Self::Error>> + Send;
 
-    /// Tiers of pending rows that are not among `known`.
-    fn unknown_tiers(&self, known: &[String]) -> impl Future<Output = Result<Vec<String>, Self::Error>> + Send;
+    /// Tiers of pending rows that are not among `claimed`.
+    fn unclaimed(&self, claimed: &[String]) -> impl Future<Output = Result<Vec<Unclaimed>, Self::Error>> + Send;
 
     /// Claims at most `rows` due rows of `tier`; `None` when none is to be had.
     fn claim(&self, tier: &str, rows: usize) -> impl Future<Output = Result<Option<Self::Batch>, Self::Error>> + Send;
@@ -169,8 +217,6 @@ pub struct Settings {
     pub backoff: Backoff,
     /// Longest sleep between two looks.
     pub poll: Duration,
-    /// Sleep that long at once because something rings, instead of in growing steps.
-    pub notified: bool,
 }
 
 /// The relay: everything its workers share.
@@ -189,8 +235,13 @@ pub struct Relay<O, B> {
     stop: Stop,
 }
 
+/// `first` doubled `times` times, at most `cap`.
+fn doubled(first: Duration, times: u32, cap: Duration) -> Duration {
+    first.saturating_mul(2_u32.saturating_pow(times.min(31))).min(cap)
+}
+
 impl<O: Outbox, B: Broker> Relay<O, B> {
-    /// A relay between `outbox` and `broker`; `wake` is what the listener rings.
+    /// A relay between `outbox` and `broker`; `wake` is what the doorbell rings.
     pub fn new(
         (outbox, broker): (O, B),
         tiers: BTreeMap<String, Tier>,
@@ -212,5 +263,18 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             metrics,
             stop,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_double_up_to_their_cap() {
+        let ms = Duration::from_millis;
+        assert_eq!(doubled(ms(10), 0, ms(1000)), ms(10));
+        assert_eq!(doubled(ms(10), 3, ms(1000)), ms(80));
+        assert_eq!(doubled(ms(10), 4_000, ms(1000)), ms(1000));
     }
 }

@@ -1,4 +1,4 @@
--- Purpose: wakes the relays when rows were inserted. Channel: the schema's name and '.outbox'.
+-- Purpose: how an insert rings. Channel: the schema's name and '.outbox'. The trigger itself: always_doorbell.sql.
 --
 -- One ring a statement, not a row, and an empty payload, so that all rings of a transaction collapse
 -- into one notification. It says "look", never what to find: rows are found by their state.
@@ -13,6 +13,3 @@ end $$;
 
 -- Firing a trigger needs no right on its function.
 revoke execute on function ring_on_insert() from public;
-
-create trigger outbox_bell after insert on outbox
-    for each statement execute function ring_on_insert();

@@ -1,5 +1,6 @@
 //! What works and what does not, as one list that `/readyz`, `status` and the log share.
 
+use super::wakefulness::Wakefulness;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -74,6 +75,7 @@ impl fmt::Display for Part {
 pub struct Health {
     parts: Mutex<BTreeMap<Part, Option<String>>>,
     beats: Mutex<BTreeMap<String, (Instant, Duration)>>,
+    wakefulness: Mutex<Wakefulness>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -129,6 +131,17 @@ impl Health {
         seen(Part::Postgres)
             && seen(Part::RabbitMq)
             && parts.iter().all(|(part, problem)| problem.is_none() || !part.needed())
+    }
+
+    /// Says whether the relay is awake.
+    pub fn set_wakefulness(&self, wakefulness: Wakefulness) {
+        *lock(&self.wakefulness) = wakefulness;
+    }
+
+    /// Whether the relay is awake.
+    #[must_use]
+    pub fn wakefulness(&self) -> Wakefulness {
+        lock(&self.wakefulness).clone()
     }
 
     /// A loop shows that it makes progress and will again within `within`; an outage it waits out is progress too.

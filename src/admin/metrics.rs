@@ -1,5 +1,6 @@
 //! The metrics: every name and label of them is here.
 
+use super::wakefulness::Wakefulness;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -29,6 +30,13 @@ pub struct ByRule {
     pub rule: String,
     /// Who closed: `sweep` or `closer`.
     pub by: &'static str,
+}
+
+/// Label of the relay's wakefulness.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByState {
+    /// See [`Wakefulness::NAMES`].
+    pub state: &'static str,
 }
 
 type PerTier = Family<ByTier, Counter>;
@@ -66,6 +74,12 @@ pub struct Metrics {
     pub unknown_tier: Family<ByTier, Gauge>,
     /// Consumers on each tier's target queue.
     pub target_consumers: Family<ByTier, Gauge>,
+    /// 1 for the state that the relay is in.
+    pub wakefulness: Family<ByState, Gauge>,
+    /// Open transactions that are waited for on the way to sleep.
+    pub waits_for: Gauge,
+    /// Times it fell asleep.
+    pub sleeps: Counter,
     /// Orders closed.
     pub rule_closed: Family<ByRule, Counter>,
 }
@@ -94,6 +108,9 @@ impl Default for Metrics {
             oldest_age: register!("oldest_age_seconds", "Age of the oldest row that could go now"),
             unknown_tier: register!("unknown_tier", "1 for each tier that rows name and this relay does not know"),
             target_consumers: register!("target_consumers", "Consumers on the tier's target queue"),
+            wakefulness: register!("wakefulness", "1 for the state that the relay is in"),
+            waits_for: register!("waits_for_transactions", "Open transactions that are waited for on the way to sleep"),
+            sleeps: register!("sleeps", "Times the relay fell asleep until a producer rings"),
             rule_closed: register!("rule_closed", "Orders closed by this relay"),
             registry,
         }
@@ -126,6 +143,14 @@ impl Metrics {
     /// Sets whether an end is usable.
     pub fn set_up(&self, side: &'static str, up: bool) {
         self.up.get_or_create(&BySide { side }).set(i64::from(up));
+    }
+
+    /// Sets the state that the relay is in.
+    pub fn set_wakefulness(&self, now: &Wakefulness) {
+        for state in Wakefulness::NAMES {
+            self.wakefulness.get_or_create(&ByState { state }).set(i64::from(state == now.name()));
+        }
+        self.waits_for.set(i64::try_from(now.waits_for().len()).unwrap_or(i64::MAX));
     }
 
     /// Replaces what is known of the backlog; `None` makes it absent, never the last value.

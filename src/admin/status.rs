@@ -27,12 +27,16 @@ pub struct Daemon {
     pub works: Vec<String>,
     /// Loops that are overdue.
     pub stalled: Vec<String>,
+    /// `awake`, `leaving` (on the way to sleep), `asleep` (producers ring) or `polling` (they are not heard).
+    pub wakefulness: String,
+    /// Server processes whose open transactions it waits for before it sleeps.
+    pub waits_for: Vec<i32>,
 }
 
 /// The view of a daemon with this health.
 #[must_use]
 pub fn daemon(health: &Health) -> Daemon {
-    let parts = health.parts();
+    let (parts, wakefulness) = (health.parts(), health.wakefulness());
     let problem = |(part, reason): (Part, String)| Problem { part: part.to_string(), reason, needed: part.needed() };
     let mut unwell = health.problems();
     unwell.sort_by_key(|(part, _)| part.rank());
@@ -43,5 +47,7 @@ pub fn daemon(health: &Health) -> Daemon {
         problems,
         works: parts.iter().filter(|(_, problem)| problem.is_none()).map(|(part, _)| part.to_string()).collect(),
         stalled: health.stalled(),
+        wakefulness: wakefulness.name().to_owned(),
+        waits_for: wakefulness.waits_for().to_vec(),
     }
 }

@@ -4,9 +4,10 @@ use crate::admin::{health::Health, metrics::Metrics};
 use crate::backoff::Backoff;
 use crate::broker::Broker;
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
-use crate::config::{Config, Postgres, RabbitMq, Wake as WakeMode};
+use crate::config::{Config, Postgres, RabbitMq};
 use crate::outbox::Outbox;
 use crate::outbox::connect::{self, Pool, Settings};
+use crate::outbox::doorbell::Doorbell;
 use crate::relay::{self, Relay};
 use crate::rule::Sweep;
 use crate::stop::Stop;
@@ -19,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Parts {
     pub(super) config: Config,
     pub(super) settings: Settings,
-    pub(super) listen: Settings,
+    pub(super) doorbell: Arc<Doorbell>,
     pub(super) pool: Pool,
     pub(super) broker: Broker,
     pub(super) health: Arc<Health>,
@@ -45,7 +46,10 @@ impl Parts {
             shared: Arc::new(Link::new("duebox", link_settings.clone(), false, shared.clone(), stop.clone())),
             isolated: Arc::new(Link::new("duebox isolated", link_settings, true, shared, stop.clone())),
         };
-        Ok(Self { config, settings, listen, pool, broker, health, metrics, wake: Arc::default(), stop })
+        let wake = Arc::<Wake>::default();
+        let rung = (pool.clone(), settings.clone());
+        let doorbell = Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), Arc::clone(&health)));
+        Ok(Self { config, settings, doorbell, pool, broker, health, metrics, wake, stop })
     }
 
     /// The sweep of one rule.
@@ -65,7 +69,7 @@ impl Parts {
     /// The relay between the two sides.
     pub(super) fn relay(&self) -> Relay<Outbox, Broker> {
         let config = &self.config;
-        let outbox = Outbox::new(self.pool.clone(), self.settings.clone(), &config.relay);
+        let outbox = Outbox::new(self.pool.clone(), self.settings.clone(), Arc::clone(&self.doorbell), &config.relay);
         let settings = relay::Settings {
             workers: config.relay.workers,
             batch_rows: config.relay.batch_rows,
@@ -73,7 +77,6 @@ impl Parts {
             max_attempts: config.relay.max_attempts,
             backoff: Backoff { min: config.relay.backoff_min, max: config.relay.backoff_max },
             poll: config.outbox.poll,
-            notified: config.outbox.wake == WakeMode::Notify,
         };
         let shown = (Arc::clone(&self.health), Arc::clone(&self.metrics));
         let sides = (outbox, self.broker.clone());

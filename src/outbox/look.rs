@@ -1,15 +1,15 @@
-//! Looking without locking: which tiers have due rows, when the next one is, which tiers nobody here knows.
+//! Looking without locking: which tiers have due rows, when the next one is, which tiers nobody here claims.
 
 use super::connect::{Settings, once};
 use super::error::Error;
 use super::scan::{End, Scan};
-use crate::relay::Look;
+use crate::relay::{Look, Unclaimed};
 use deadpool_postgres::Pool;
 use std::time::{Instant, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
 
 const LOOK: &str = include_str!("../../sql/look.sql");
-const UNKNOWN_TIERS: &str = include_str!("../../sql/unknown_tiers.sql");
+const UNCLAIMED: &str = include_str!("../../sql/unclaimed.sql");
 
 /// Looks at the first pending row of each of `tiers`.
 pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &[String]) -> Result<Look, Error> {
@@ -40,10 +40,11 @@ pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &
     Ok(look)
 }
 
-/// Tiers of pending rows that are not among `known`.
-pub(super) async fn unknown_tiers(pool: &Pool, settings: &Settings, known: &[String]) -> Result<Vec<String>, Error> {
-    let what = "look for unknown tiers";
-    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&known, Type::TEXT_ARRAY)];
-    let rows = once(pool, settings, what, async |client| client.query_typed(UNKNOWN_TIERS, &parameters).await).await?;
-    rows.iter().map(|row| row.try_get(0).map_err(Error::statement(what))).collect()
+/// Tiers of pending rows that are not among `claimed`.
+pub(super) async fn unclaimed(pool: &Pool, settings: &Settings, claimed: &[String]) -> Result<Vec<Unclaimed>, Error> {
+    let what = "look for tiers that are not claimed";
+    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&claimed, Type::TEXT_ARRAY)];
+    let rows = once(pool, settings, what, async |client| client.query_typed(UNCLAIMED, &parameters).await).await?;
+    let read = |row: &tokio_postgres::Row| Ok(Unclaimed { tier: row.try_get("tier")?, due: row.try_get("due")? });
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(Error::statement(what))
 }

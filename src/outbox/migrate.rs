@@ -3,6 +3,7 @@
 //! The migrations are the files in `sql/migrations/`, static and with unqualified names; what is
 //! generated here is only what carries a name from outside: the schema and the roles.
 
+mod doorbell;
 mod error;
 mod grants;
 mod ident;
@@ -12,6 +13,7 @@ use std::fmt;
 
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
+pub use self::doorbell::Doorbell;
 pub use self::error::MigrateError;
 pub use self::grants::Grants;
 pub(crate) use self::ident::quote_literal;
@@ -59,15 +61,21 @@ impl fmt::Display for Applied {
     }
 }
 
-/// Brings `schema` to [`VERSION`] and grants to the roles, all in one transaction or not at all.
+/// Brings `schema` to [`VERSION`], sets the doorbell and grants to the roles, all in one transaction or not at all.
 ///
 /// The owner needs CREATE on the database, or an existing schema of its own. Running it again
-/// changes nothing but the grants, which are run each time so that a role can be added later.
+/// changes nothing but the grants, which are run each time so that a role can be added later, and a trigger that is not as
+/// it should be.
 ///
 /// # Errors
 ///
 /// A bad name, a missing role, a schema of a newer duebox, or what the server said.
-pub async fn apply(client: &mut Client, schema: &str, grants: &Grants) -> Result<Applied, MigrateError> {
+pub async fn apply(
+    client: &mut Client,
+    schema: &str,
+    grants: &Grants,
+    doorbell: Doorbell,
+) -> Result<Applied, MigrateError> {
     let quoted = quote_schema(schema)?;
     let granting = grants.sql(schema)?;
     let tx = begin(client, schema).await?;
@@ -82,6 +90,7 @@ pub async fn apply(client: &mut Client, schema: &str, grants: &Grants) -> Result
         let doing = MigrateError::while_(format!("applying migration {number} to schema {schema:?}"));
         tx.batch_execute(&format!("{file}{}", record(number))).await.map_err(doing)?;
     }
+    tx.batch_execute(&doorbell.sql()).await.map_err(MigrateError::while_("setting the doorbell"))?;
     tx.batch_execute(&granting).await.map_err(MigrateError::while_("granting"))?;
     tx.commit().await.map_err(MigrateError::while_("committing"))?;
     Ok(Applied { schema: schema.to_owned(), from, to: VERSION })

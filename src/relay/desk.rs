@@ -4,11 +4,12 @@
 //! soon as it has rows. The others find it free instead of asking the database the same question.
 
 use super::hops::PROBE;
-use super::{Batch, Broker, Lane, Outbox, Publisher, Relay};
+use super::sleep::Sleep;
+use super::{Batch, Broker, Inserting, Lane, Outbox, Publisher, Relay, doubled};
 use crate::admin::health::Part;
-use crate::admin::metrics::{BySide, ByTier};
+use crate::admin::metrics::BySide;
 use crate::backoff::Backoff;
-use crate::tier::{self, Tier};
+use crate::tier::Tier;
 use crate::wake::Wake;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,18 +23,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Steps in which due rows that somebody else has locked are looked at again.
 const LOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// First step of adaptive polling; it doubles up to `outbox.poll` while nothing is found.
-const POLL_FIRST: Duration = Duration::from_millis(10);
-
-/// Longest sleep of the isolated worker while a tier is isolated.
-const ISOLATED_POLL: Duration = Duration::from_millis(100);
-
-/// Known tiers that are listed where none is near to an unknown one.
-const SHOWN: usize = 10;
-
-/// How often tiers that nobody here knows are looked for.
-const UNKNOWN_EVERY: Duration = Duration::from_secs(1);
-
 /// How often a waiting worker shows that it is alive, and the bound by which it must have done so.
 pub(super) const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
@@ -44,23 +33,27 @@ const DATABASE: Backoff = Backoff { min: Duration::from_millis(500), max: Durati
 #[derive(Debug)]
 pub(super) struct Desk {
     pub(super) wake: Arc<Wake>,
-    turns: Mutex<Turns>,
+    pub(super) turns: Mutex<Turns>,
 }
 
 /// Whose turn it is; kept by the worker at the desk.
 #[derive(Debug, Default)]
-struct Turns {
+pub(super) struct Turns {
     due: VecDeque<String>,
     last_served: String,
     looked: Option<Instant>,
     /// Until the next row falls due or the next hop is probed, as of the last look.
     timer: Option<Duration>,
     /// Looks in a row that found nothing due.
-    idle: u32,
+    pub(super) idle: u32,
     /// Looks in a row whose due rows somebody else had locked.
     locked: u32,
-    unknown_looked: Option<Instant>,
-    unknown: BTreeSet<String>,
+    /// Between awake and asleep.
+    pub(super) sleep: Sleep<Inserting>,
+    /// Full batches in a row.
+    pub(super) full: u32,
+    pub(super) unclaimed_looked: Option<Instant>,
+    pub(super) unknown: BTreeSet<String>,
     /// Database failures in a row.
     failures: u32,
 }
@@ -68,7 +61,8 @@ struct Turns {
 /// What a turn at the desk brought.
 enum Turn<B> {
     Batch(B),
-    Wait(Duration),
+    /// Nothing; there may be something after that time.
+    Nothing(Option<Duration>),
 }
 
 /// A claimed batch and the tier it belongs to.
@@ -100,14 +94,34 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 return None;
             }
             let ring = desk.wake.next();
-            let wait = match self.turn(lane, &mut turns).await {
+            let wait = match self.turn_or_doze(lane, &mut turns).await {
                 Ok(Turn::Batch(claimed)) => return Some(claimed),
-                Ok(Turn::Wait(wait)) => wait,
-                Err(error) => self.database_failed(&mut turns, &error),
+                Ok(Turn::Nothing(wait)) => wait.unwrap_or_default(),
+                Err(error) => self.database_failed(&mut turns, &error).await,
             };
             let rung = self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok();
             if rung {
                 (turns.idle, turns.locked) = (0, 0);
+            }
+            if desk.wake.alarmed() {
+                turns.sleep.wake();
+            }
+        }
+    }
+
+    /// One turn; when it brings nothing, the next step on the way to sleep, and how long it takes.
+    async fn turn_or_doze(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
+        self.wait_for_inserting(turns).await;
+        match self.turn(lane, turns).await? {
+            Turn::Batch(claimed) => {
+                if lane == Lane::Shared {
+                    self.awake(turns, claimed.batch.full()).await;
+                }
+                Ok(Turn::Batch(claimed))
+            }
+            Turn::Nothing(timer) => {
+                let wait = self.doze(lane, turns).await?;
+                Ok(Turn::Nothing(Some(timer.map_or(wait, |timer| wait.min(timer)))))
             }
         }
     }
@@ -133,24 +147,24 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         self.health.well(&Part::Postgres);
     }
 
-    fn database_failed(&self, turns: &mut Turns, error: &O::Error) -> Duration {
+    async fn database_failed(&self, turns: &mut Turns, error: &O::Error) -> Duration {
         self.metrics.set_up("postgres", false);
         self.health.problem(&Part::Postgres, &error.to_string());
         turns.due.clear();
         for name in std::mem::take(&mut turns.unknown) {
-            self.health.forget(&Part::UnknownTier(name.clone()));
-            self.metrics.unknown_tier.remove(&ByTier { tier: name });
+            self.forget_unknown(&name);
         }
-        turns.unknown_looked = None;
+        turns.unclaimed_looked = None;
         turns.failures = turns.failures.saturating_add(1);
+        self.stand_back(turns).await;
         DATABASE.wait(turns.failures)
     }
 
     /// Looks if it is time to, then claims for the tier whose turn it is.
     async fn turn(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
         let look_now = turns.due.is_empty() || turns.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
-        if look_now && let Some(wait) = self.look(lane, turns).await? {
-            return Ok(Turn::Wait(wait));
+        if look_now && !self.look(lane, turns).await? {
+            return Ok(Turn::Nothing(turns.timer));
         }
         while let Some(name) = turns.due.pop_front() {
             let Some((tier, rows)) = self.allowed(lane, &name) else { continue };
@@ -175,14 +189,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         }
         turns.locked = turns.locked.saturating_add(1);
         let step = doubled(LOCKED.0, turns.locked - 1, LOCKED.1);
-        Ok(Turn::Wait(turns.timer.map_or(step, |timer| step.min(timer))))
+        Ok(Turn::Nothing(Some(turns.timer.map_or(step, |timer| step.min(timer)))))
     }
 
-    /// Finds out which tiers are due. `Some`: none of those that may be claimed; wait that long.
-    async fn look(&self, lane: Lane, turns: &mut Turns) -> Result<Option<Duration>, O::Error> {
+    /// Finds out which tiers are due; false when none of those that may be claimed is.
+    async fn look(&self, lane: Lane, turns: &mut Turns) -> Result<bool, O::Error> {
         let now = Instant::now();
         if lane == Lane::Shared {
-            self.look_for_unknown(turns, now).await?;
+            self.look_for_unclaimed(turns, now).await?;
             for hop in self.hops.untried(now) {
                 self.health.forget(&Part::Hop(hop.to_string()));
             }
@@ -209,86 +223,26 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             let served = turns.due.iter().filter(|name| **name <= turns.last_served).count();
             let length = turns.due.len();
             turns.due.rotate_left(served % length);
-            return Ok(None);
+            return Ok(true);
         }
-        let idle = turns.idle;
         turns.idle = turns.idle.saturating_add(1);
-        let longest = self.longest_wait(lane, idle);
-        Ok(Some(turns.timer.map_or(longest, |timer| longest.min(timer))))
+        Ok(false)
     }
 
     pub(super) fn any_isolated(&self) -> bool {
         self.tiers.keys().any(|tier| self.pace.isolated(tier))
     }
 
-    /// The longest sleep without a ring.
-    fn longest_wait(&self, lane: Lane, idle: u32) -> Duration {
-        // The bell rings for the shared desk alone.
-        if lane == Lane::Isolated {
-            return doubled(POLL_FIRST, idle, ISOLATED_POLL);
-        }
-        let deaf = self.health.parts().get(&Part::Listener).is_none_or(Option::is_some);
-        if self.settings.notified && !deaf {
-            return self.settings.poll;
-        }
-        doubled(POLL_FIRST, idle, self.settings.poll)
+    /// Whether this relay claims the tier's rows, by whichever worker.
+    pub(super) fn claims(&self, name: &str) -> bool {
+        let open = |tier| self.hops.closed(tier, Instant::now()).is_zero();
+        !self.broker.closed(name) && self.tiers.get(name).is_some_and(open)
     }
 
     /// The tier and the rows a worker of `lane` may claim of it now.
     fn allowed(&self, lane: Lane, name: &str) -> Option<(&Tier, usize)> {
-        let tier = self.tiers.get(name)?;
-        if self.broker.closed(name) || !self.hops.closed(tier, Instant::now()).is_zero() {
-            return None;
-        }
+        let tier = self.tiers.get(name).filter(|_| self.claims(name))?;
         let rows = self.pace.rows(name, lane)?;
         Some((tier, if self.hops.probing(tier) { rows.min(PROBE) } else { rows }))
-    }
-
-    /// Names tiers that rows carry and no configuration here knows: a typo there is an order that never closes.
-    async fn look_for_unknown(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
-        if turns.unknown_looked.is_some_and(|at| now.duration_since(at) < UNKNOWN_EVERY) {
-            return Ok(());
-        }
-        turns.unknown_looked = Some(now);
-        let known: Vec<String> = self.tiers.keys().cloned().collect();
-        let found: BTreeSet<String> = self.outbox.unknown_tiers(&known).await?.into_iter().collect();
-        for name in turns.unknown.difference(&found) {
-            self.health.forget(&Part::UnknownTier(name.clone()));
-            self.metrics.unknown_tier.remove(&ByTier { tier: name.clone() });
-        }
-        for name in &found {
-            let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
-                Some(nearest) => format!("did the application mean '{nearest}'?"),
-                None if known.len() > SHOWN => {
-                    format!("this relay knows {}, ... ({} in all);", known[..SHOWN].join(", "), known.len())
-                }
-                None => format!("this relay knows {};", known.join(", ")),
-            };
-            let shown = name.escape_debug();
-            let cure = "add the tier, or cancel these rows and enqueue them again";
-            let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {hint} {cure}");
-            self.health.problem(&Part::UnknownTier(name.clone()), &text);
-            self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
-        }
-        turns.unknown = found;
-        Ok(())
-    }
-}
-
-/// `first` doubled `times` times, at most `cap`.
-fn doubled(first: Duration, times: u32, cap: Duration) -> Duration {
-    first.saturating_mul(2_u32.saturating_pow(times.min(31))).min(cap)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn steps_double_up_to_their_cap() {
-        let ms = Duration::from_millis;
-        assert_eq!(doubled(ms(10), 0, ms(1000)), ms(10));
-        assert_eq!(doubled(ms(10), 3, ms(1000)), ms(80));
-        assert_eq!(doubled(ms(10), 4_000, ms(1000)), ms(1000));
     }
 }

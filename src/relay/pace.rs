@@ -233,7 +233,6 @@ mod tests {
             max_attempts: 20,
             backoff: Backoff { min: second, max: second },
             poll: second,
-            notified: true,
         };
         Pace::new(&settings, tiers)
     }

@@ -29,10 +29,14 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             // No claim is open while the broker is away or blocked: a channel comes first.
             let mut publisher = match kept.take().filter(Publisher::usable) {
                 Some(publisher) => publisher,
-                None => match self.patient(name, self.broker.publisher(lane)).await {
-                    Some(publisher) => publisher,
-                    None => break,
-                },
+                None => {
+                    // Without a channel nothing is claimed; whoever has one may be somebody else.
+                    self.stand_back_if_alone(lane).await;
+                    match self.patient(name, self.broker.publisher(lane)).await {
+                        Some(publisher) => publisher,
+                        None => break,
+                    }
+                }
             };
             if let Some(claimed) = self.next(lane, &publisher, name).await {
                 let tier = claimed.tier;

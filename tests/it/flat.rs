@@ -15,7 +15,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 const CLAIM: &str = include_str!("../../sql/claim.sql");
 const LOOK: &str = include_str!("../../sql/look.sql");
-const UNKNOWN_TIERS: &str = include_str!("../../sql/unknown_tiers.sql");
+const UNCLAIMED: &str = include_str!("../../sql/unclaimed.sql");
 
 /// A million rows of a tier. In the order of their ids and without keys, as only the pending index matters here and
 /// random entries in the other two take most of the time.
@@ -82,7 +82,7 @@ async fn pages_stay_few(relay: &Db) {
     let (pages, found) = explain(relay, LOOK, &parameters).await;
     assert_eq!(found, 1, "only order-paid can go");
     assert!(pages < PAGES, "looking touches {pages} pages");
-    let (pages, found) = explain(relay, UNKNOWN_TIERS, &[(&tiers, Type::TEXT_ARRAY)]).await;
+    let (pages, found) = explain(relay, UNCLAIMED, &[(&tiers, Type::TEXT_ARRAY)]).await;
     assert_eq!(found, 1, "{TYPO}");
     assert!(pages < PAGES, "looking for unknown tiers touches {pages} pages");
 }

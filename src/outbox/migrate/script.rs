@@ -3,16 +3,16 @@
 use super::error::MigrateError;
 use super::grants::Grants;
 use super::ident::{quote_literal, quote_schema};
-use super::{FILES, VERSION, enter, lock_name, record};
+use super::{Doorbell, FILES, VERSION, enter, lock_name, record};
 
 /// A script for `psql -v ON_ERROR_STOP=1`, which ends where [`apply`](super::apply) ends.
 ///
-/// It can be run again: what is there is left alone, only the grants are repeated.
+/// It can be run again: what is there is left alone, only the grants are repeated, and a trigger that is not as it should be is made anew.
 ///
 /// # Errors
 ///
 /// A schema or role name that cannot be an identifier.
-pub fn script(schema: &str, grants: &Grants) -> Result<String, MigrateError> {
+pub fn script(schema: &str, grants: &Grants, doorbell: Doorbell) -> Result<String, MigrateError> {
     let quoted = quote_schema(schema)?;
     let mut text = head(schema, &quoted);
     for (number, file) in (1..).zip(FILES) {
@@ -21,7 +21,7 @@ pub fn script(schema: &str, grants: &Grants) -> Result<String, MigrateError> {
             record(number)
         ));
     }
-    text.push_str(&format!("\n{}\ncommit;\n", grants.sql(schema)?));
+    text.push_str(&format!("\n{}\n{}\ncommit;\n", doorbell.sql(), grants.sql(schema)?));
     Ok(text)
 }
 

@@ -1,0 +1,292 @@
+//! The doorbell: LISTEN without a NOTIFY in every transaction, on a direct connection of its own.
+//!
+//! A relay that is awake holds the advisory lock K, and the trigger on the outbox rings only when K is free. When to
+//! take it, when to give it back and how to fall asleep without missing anybody is [`crate::relay`]'s; here is the
+//! connection on which it happens, made again for ever.
+
+mod session;
+
+use super::connect::{Pool, Settings, alone, once, within};
+use super::error::{Error, describe};
+use super::migrate::{channel, quote_ident};
+use crate::admin::health::{Health, Part};
+use crate::backoff::Backoff;
+use crate::relay::Inserting;
+use crate::stop::Stop;
+use crate::wake::Wake;
+use futures_util::stream::{self, StreamExt};
+use session::{Facts, Session};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+use tokio::sync::Notify;
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Notification};
+
+const RING: &str = include_str!("../../sql/ring.sql");
+
+/// How often the connection is tried, so that a peer that vanished without a word is noticed, and so that the server
+/// does not end the session (see [`session`]).
+const TOUCH: Duration = Duration::from_secs(10);
+
+/// How long our own ring may take to come back; a transaction pooler swallows it.
+const PROBE: Duration = Duration::from_secs(2);
+
+/// Touches after which a doorbell that does not work is looked at again: somebody may have run `migrate`.
+const RETRY: u32 = 3;
+
+/// The loop's name where signs of life are kept.
+const LOOP: &str = "listener";
+
+/// How long to wait between two connects.
+const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
+
+/// What a ring says: nothing, look once.
+const LOOK: &str = "";
+
+/// What a ring says: a relay that was awake gives up, and there may be inserts that rang for nobody.
+const OVER: &str = "over";
+
+/// How a ring begins that is only meant for the relay that rang it.
+const TRY: &str = "try ";
+
+/// The doorbell of one outbox.
+#[derive(Debug)]
+pub struct Doorbell {
+    settings: Settings,
+    pool: Pool,
+    pool_settings: Settings,
+    wake: Arc<Wake>,
+    health: Arc<Health>,
+    /// There while producers' rings are heard.
+    session: Mutex<Option<Arc<Session>>>,
+}
+
+type Messages<'a> = dyn futures_util::Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + Unpin + 'a;
+
+impl Doorbell {
+    /// A doorbell on a connection to `settings`, tried out by ringing through `pool`; nobody listens before [`run`].
+    ///
+    /// [`run`]: Doorbell::run
+    #[must_use]
+    pub fn new(
+        settings: Settings,
+        (pool, pool_settings): (Pool, Settings),
+        wake: Arc<Wake>,
+        health: Arc<Health>,
+    ) -> Self {
+        Self { settings, pool, pool_settings, wake, health, session: Mutex::default() }
+    }
+
+    /// Listens until the stop, reconnecting for ever.
+    pub async fn run(&self, stop: &Stop) {
+        let (mut failures, mut before) = (0, None);
+        while !stop.raised() {
+            self.health.beat(LOOP, self.stall());
+            let Some(ended) = stop.or(self.listen(&mut failures, &mut before)).await else { break };
+            failures += 1;
+            self.session().take();
+            if let Err(error) = ended {
+                self.health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
+                // Whoever sleeps until the next ring has to begin polling.
+                self.wake.alarm();
+            }
+            if stop.or(tokio::time::sleep(RECONNECT.wait(failures))).await.is_none() {
+                break;
+            }
+        }
+    }
+
+    /// How long a turn may take: a connect and its first statements, or a touch, and a machine under load.
+    fn stall(&self) -> Duration {
+        self.settings.connect_timeout * 2 + PROBE + self.settings.patience() + TOUCH * 4
+    }
+
+    fn session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One connection's life. `before` is the session of the connection before this one.
+    async fn listen(&self, failures: &mut u32, before: &mut Option<(i32, SystemTime)>) -> Result<(), Error> {
+        let (client, mut connection) = alone(&self.settings, "duebox listen").await?;
+        let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
+        let limit = self.settings.connect_timeout;
+        let setup = within("set up LISTEN", limit, async {
+            let listen = format!("listen {}", quote_ident(&channel(&self.settings.schema)));
+            client.batch_execute(&listen).await.map_err(Error::statement("listen"))?;
+            session::facts(&client, &self.settings.schema, before.as_ref()).await
+        });
+        let facts = self.drive(&mut messages, 0, setup).await?;
+        let deaf = match facts.fault(&self.settings.schema) {
+            Some(fault) => Some(fault),
+            None => self.deaf(&mut messages).await?,
+        };
+        let failed = match deaf {
+            Some(fault) => {
+                // What other relays and requeue ring is heard all the same, if anything is.
+                self.health.problem(&Part::Listener, &format!("{fault}; polling meanwhile"));
+                self.wake.alarm();
+                return self.stay_deaf(&client, &mut messages, facts.pid, fault).await;
+            }
+            None => self.hear(client, facts, &mut messages, before).await?,
+        };
+        *failures = 0;
+        let pid = failed.pid;
+        loop {
+            self.health.beat(LOOP, self.stall());
+            let touch = async {
+                tokio::select! {
+                    () = failed.failed.notified() => Err(Error::Connect("a statement on the LISTEN connection failed".to_owned())),
+                    () = tokio::time::sleep(TOUCH) => failed.touch(TOUCH / 2).await,
+                }
+            };
+            self.drive(&mut messages, pid, touch).await?;
+        }
+    }
+
+    /// Makes a connection that hears the one that the relay uses.
+    async fn hear(
+        &self,
+        client: tokio_postgres::Client,
+        facts: Facts,
+        messages: &mut Messages<'_>,
+        before: &mut Option<(i32, SystemTime)>,
+    ) -> Result<Arc<Session>, Error> {
+        // Only now: behind a transaction pooler this would be another client's session.
+        let keep = within("set up LISTEN", self.settings.connect_timeout, session::keep(&client));
+        self.drive(messages, facts.pid, keep).await?;
+        *before = Some((facts.pid, facts.since));
+        let session = Arc::new(Session::new(client, facts));
+        *self.session() = Some(Arc::clone(&session));
+        self.health.well(&Part::Listener);
+        self.wake.alarm();
+        Ok(session)
+    }
+
+    /// Rings through the pool and waits for it: why it was not heard.
+    async fn deaf(&self, messages: &mut Messages<'_>) -> Result<Option<String>, Error> {
+        let (heard, token) = (Notify::new(), format!("{TRY}{}", uuid::Uuid::new_v4()));
+        let channel = channel(&self.settings.schema);
+        let ring = async {
+            once(&self.pool, &self.pool_settings, "try the doorbell", async |client| {
+                client.query_typed(RING, &[(&channel, Type::TEXT), (&token, Type::TEXT)]).await
+            })
+            .await?;
+            Ok(tokio::time::timeout(PROBE, heard.notified()).await.is_ok())
+        };
+        let on_note = |note: &Notification| {
+            if note.payload() == token {
+                heard.notify_one()
+            }
+        };
+        let heard = drive(messages, on_note, ring).await?;
+        Ok((!heard).then(|| {
+            format!(
+                "nothing rung is heard on the LISTEN connection within {PROBE:?}: it goes through a transaction pooler, \
+                 or to another database than postgres.url; set postgres.listen_url to a direct connection, or wake = \"poll\""
+            )
+        }))
+    }
+
+    /// Keeps a connection that does not hear producers, until it is time to look at it again.
+    async fn stay_deaf(
+        &self,
+        client: &tokio_postgres::Client,
+        messages: &mut Messages<'_>,
+        pid: i32,
+        fault: String,
+    ) -> Result<(), Error> {
+        for _ in 0..RETRY {
+            self.health.beat(LOOP, self.stall());
+            let touch = async {
+                tokio::time::sleep(TOUCH).await;
+                session::touch(client, TOUCH / 2).await
+            };
+            self.drive(messages, pid, touch).await?;
+        }
+        Err(Error::Unexpected(fault))
+    }
+
+    /// Drains messages, waking the relay for each ring that is not its own, until `work` is done.
+    async fn drive<T>(
+        &self,
+        messages: &mut Messages<'_>,
+        own: i32,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let on_note = |note: &Notification| match note.payload() {
+            _ if note.process_id() == own => {}
+            OVER => self.wake.alarm(),
+            other if other.starts_with(TRY) => {}
+            _ => self.wake.ring(),
+        };
+        drive(messages, on_note, work).await
+    }
+
+    /// Runs a step on the session, if there is one. One that fails ends the connection: nobody hears then.
+    async fn step<T>(&self, step: impl AsyncFnOnce(&Session) -> Result<T, Error>) -> Option<T> {
+        let session = self.session().clone()?;
+        match step(&session).await {
+            Ok(done) => Some(done),
+            Err(error) => {
+                tracing::debug!(%error, "doorbell: {error}");
+                self.session().take_if(|now| Arc::ptr_eq(now, &session));
+                session.failed.notify_one();
+                None
+            }
+        }
+    }
+}
+
+/// Drains messages, showing each notification to `on_note`, until `work` is done.
+async fn drive<T>(
+    messages: &mut Messages<'_>,
+    mut on_note: impl FnMut(&Notification),
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            message = messages.next() => match message {
+                Some(Ok(AsyncMessage::Notification(note))) => on_note(&note),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Error::Connect(describe(&error))),
+                None => return Err(Error::Connect("the server closed the LISTEN connection".to_owned())),
+            },
+        }
+    }
+}
+
+impl crate::relay::Doorbell for Doorbell {
+    fn hears(&self) -> bool {
+        self.session().is_some()
+    }
+
+    async fn awake(&self) {
+        self.step(Session::take).await;
+    }
+
+    async fn leave(&self) -> Option<Vec<Inserting>> {
+        self.step(async |session| {
+            session.release().await?;
+            session.inserting(&self.settings.schema).await
+        })
+        .await
+    }
+
+    async fn inserting(&self) -> Option<Vec<Inserting>> {
+        self.step(async |session| session.inserting(&self.settings.schema).await).await
+    }
+
+    async fn ring(&self) {
+        self.step(async |session| session.ring(&channel(&self.settings.schema), LOOK).await).await;
+    }
+
+    async fn hand_over(&self) {
+        self.step(async |session| match session.release().await? {
+            true => session.ring(&channel(&self.settings.schema), OVER).await,
+            false => Ok(()),
+        })
+        .await;
+    }
+}

@@ -1,0 +1,180 @@
+//! One direct session: what K is, and the statements that move it.
+
+use super::super::connect::within;
+use super::super::error::Error;
+use crate::relay::Inserting;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+use tokio::sync::Notify;
+use tokio_postgres::Client;
+use tokio_postgres::types::{ToSql, Type};
+
+const DOORBELL: &str = include_str!("../../../sql/doorbell.sql");
+const END_SESSION: &str = include_str!("../../../sql/end_session.sql");
+const INSERTING: &str = include_str!("../../../sql/inserting.sql");
+const TAKE: &str = include_str!("../../../sql/doorbell_take.sql");
+const RELEASE: &str = include_str!("../../../sql/doorbell_release.sql");
+const RING: &str = include_str!("../../../sql/ring.sql");
+
+/// The server ends a session that has been silent for so long, and with it K: a relay that is frozen or cut off must
+/// not keep producers from ringing for the others. A version without the setting (13 and before) keeps it until its
+/// TCP keepalive gives up.
+const KEEP: &str = "select set_config('idle_session_timeout', '30s', false) \
+                    where current_setting('server_version_num')::int >= 140000";
+
+/// How long a step may take. It is one cheap statement, and whoever waits for it sits at the desk.
+const STEP: Duration = Duration::from_secs(2);
+
+type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
+/// What the server says about the doorbell.
+#[derive(Debug)]
+pub(super) struct Facts {
+    key: [i32; 2],
+    pub(super) pid: i32,
+    pub(super) since: SystemTime,
+    definition: Option<String>,
+}
+
+impl Facts {
+    /// Why producers cannot be heard, with the cure.
+    pub(super) fn fault(&self, schema: &str) -> Option<String> {
+        let [key1, key2] = self.key;
+        match &self.definition {
+            None => Some(format!(
+                "no trigger on {schema}.outbox rings: run `duebox migrate --doorbell`, or set wake = \"poll\" if that is meant"
+            )),
+            // A trigger without K rings for every insert: slow for producers, and right.
+            Some(definition) if definition.contains("_shared(") => {
+                let ours = format!("_shared({key1}, {key2})");
+                (!definition.contains(&ours)).then(|| {
+                    format!(
+                        "the trigger on {schema}.outbox carries the lock of another schema name (was it renamed, or \
+                         restored from a dump?): run `duebox migrate`"
+                    )
+                })
+            }
+            Some(_) => None,
+        }
+    }
+}
+
+/// One session that hears producers.
+#[derive(Debug)]
+pub(super) struct Session {
+    client: Client,
+    key: [i32; 2],
+    pub(super) pid: i32,
+    /// We hold K, as far as we know. Only the worker at the desk changes it.
+    held: AtomicBool,
+    /// A step failed: the connection is of no use any more.
+    pub(super) failed: Notify,
+}
+
+impl Session {
+    pub(super) fn new(client: Client, facts: Facts) -> Self {
+        Self { client, key: facts.key, pid: facts.pid, held: AtomicBool::new(false), failed: Notify::new() }
+    }
+
+    /// Takes K unless we have it. Another relay may have it, or for a moment a producer: the next claim tries again.
+    pub(super) async fn take(&self) -> Result<(), Error> {
+        if self.held.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let taken = self.ask_key("take the doorbell's lock", TAKE).await?;
+        self.held.store(taken, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives K back; says whether we had it.
+    pub(super) async fn release(&self) -> Result<bool, Error> {
+        if !self.held.swap(false, Ordering::AcqRel) {
+            return Ok(false);
+        }
+        self.ask_key("release the doorbell's lock", RELEASE).await?;
+        Ok(true)
+    }
+
+    async fn ask_key(&self, what: &'static str, statement: &str) -> Result<bool, Error> {
+        let parameters: &Parameters<'_> = &[(&self.key[0], Type::INT4), (&self.key[1], Type::INT4)];
+        let rows = ask(&self.client, what, statement, parameters).await?;
+        rows.first().map_or(Ok(false), |row| row.try_get(0)).map_err(Error::statement(what))
+    }
+
+    /// Open transactions that may have inserted.
+    pub(super) async fn inserting(&self, schema: &str) -> Result<Vec<Inserting>, Error> {
+        let what = "ask who is inserting";
+        let rows = ask(&self.client, what, INSERTING, &[(&schema, Type::TEXT)]).await?;
+        let read = |row: &tokio_postgres::Row| {
+            Ok(Inserting { transaction: row.try_get("transaction")?, pid: row.try_get("pid")? })
+        };
+        rows.iter().map(read).collect::<Result<_, _>>().map_err(Error::statement(what))
+    }
+
+    pub(super) async fn ring(&self, channel: &str, payload: &str) -> Result<(), Error> {
+        ask(&self.client, "ring", RING, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await.map(drop)
+    }
+
+    pub(super) async fn touch(&self, limit: Duration) -> Result<(), Error> {
+        touch(&self.client, limit).await
+    }
+}
+
+/// Asks for the facts, and ends the session `before`, whose K would keep producers from ringing.
+pub(super) async fn facts(client: &Client, schema: &str, before: Option<&(i32, SystemTime)>) -> Result<Facts, Error> {
+    if let Some((pid, since)) = before {
+        ask(client, "end our session of before", END_SESSION, &[(pid, Type::INT4), (since, Type::TIMESTAMPTZ)]).await?;
+    }
+    let what = "look at the doorbell";
+    let rows = ask(client, what, DOORBELL, &[(&schema, Type::TEXT)]).await?;
+    let row = rows.first().ok_or_else(|| Error::Unexpected(format!("{what}: no answer")))?;
+    let read = || {
+        Ok(Facts {
+            key: [row.try_get("key1")?, row.try_get("key2")?],
+            pid: row.try_get("pid")?,
+            since: row.try_get("since")?,
+            definition: row.try_get("definition")?,
+        })
+    };
+    read().map_err(Error::statement(what))
+}
+
+/// Has the server end the session when we are silent for too long.
+pub(super) async fn keep(client: &Client) -> Result<(), Error> {
+    ask(client, "set up LISTEN", KEEP, &[]).await.map(drop)
+}
+
+/// The smallest question that shows that the connection works.
+pub(super) async fn touch(client: &Client, limit: Duration) -> Result<(), Error> {
+    let what = "touch the LISTEN connection";
+    within(what, limit, async { client.batch_execute("").await.map_err(Error::statement(what)) }).await
+}
+
+async fn ask(
+    client: &Client,
+    what: &'static str,
+    statement: &str,
+    parameters: &Parameters<'_>,
+) -> Result<Vec<tokio_postgres::Row>, Error> {
+    within(what, STEP, async { client.query_typed(statement, parameters).await.map_err(Error::statement(what)) }).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(definition: Option<&str>) -> Option<String> {
+        let definition = definition.map(str::to_owned);
+        Facts { key: [12, 34], pid: 1, since: SystemTime::UNIX_EPOCH, definition }.fault("duebox")
+    }
+
+    #[test]
+    fn a_doorbell_works_with_our_lock_or_with_none() {
+        assert_eq!(fault(Some("CREATE TRIGGER .. WHEN (pg_try_advisory_lock_shared(12, 34)) ..")), None);
+        assert_eq!(fault(Some("CREATE TRIGGER .. EXECUTE FUNCTION ring_on_insert()")), None);
+        assert!(
+            fault(Some("WHEN (pg_try_advisory_lock_shared(12, 345))")).is_some_and(|text| text.contains("migrate"))
+        );
+        assert!(fault(None).is_some_and(|text| text.contains("wake = \"poll\"")));
+    }
+}

@@ -1,0 +1,78 @@
+//! Tiers with pending rows that this relay does not claim: a typo to name, or another relay's to ring for.
+
+use super::desk::Turns;
+use super::{Broker, Doorbell, Outbox, Relay};
+use crate::admin::health::Part;
+use crate::admin::metrics::ByTier;
+use crate::tier;
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+/// Known tiers that are listed where none is near to an unknown one.
+const SHOWN: usize = 10;
+
+/// How often such tiers are looked for while the relay is awake.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How often while it is asleep and producers ring: only rows that nobody rang for come in then.
+const ASLEEP: Duration = Duration::from_secs(60);
+
+/// The same while there are some: whoever mends the matter wants to see it.
+const NAMED: Duration = Duration::from_secs(5);
+
+impl<O: Outbox, B: Broker> Relay<O, B> {
+    /// Looks for them if it is time to.
+    pub(super) async fn look_for_unclaimed(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
+        let every = match (turns.sleep.asleep(), turns.unknown.is_empty()) {
+            (false, _) => EVERY,
+            (true, false) => NAMED,
+            (true, true) => ASLEEP,
+        };
+        if turns.unclaimed_looked.is_some_and(|at| now.duration_since(at) < every) {
+            return Ok(());
+        }
+        let awake = !turns.sleep.asleep();
+        self.unclaimed(turns, now, awake).await
+    }
+
+    /// Looks for them and names those that nobody here knows. With `ring`, rings for those that are due: another relay
+    /// may claim them, and nobody has rung for it while we were awake.
+    pub(super) async fn unclaimed(&self, turns: &mut Turns, now: Instant, ring: bool) -> Result<(), O::Error> {
+        turns.unclaimed_looked = Some(now);
+        let known: Vec<String> = self.tiers.keys().cloned().collect();
+        let claimed: Vec<String> = known.iter().filter(|name| self.claims(name)).cloned().collect();
+        let found = self.outbox.unclaimed(&claimed).await?;
+        if ring && found.iter().any(|tier| tier.due) {
+            self.outbox.doorbell().ring().await;
+        }
+        let names = found.into_iter().map(|found| found.tier).filter(|tier| !self.tiers.contains_key(tier));
+        self.name_unknown(turns, names.collect(), &known);
+        Ok(())
+    }
+
+    fn name_unknown(&self, turns: &mut Turns, found: BTreeSet<String>, known: &[String]) {
+        for name in turns.unknown.difference(&found) {
+            self.forget_unknown(name);
+        }
+        for name in &found {
+            let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
+                Some(nearest) => format!("did the application mean '{nearest}'?"),
+                None if known.len() > SHOWN => {
+                    format!("this relay knows {}, ... ({} in all);", known[..SHOWN].join(", "), known.len())
+                }
+                None => format!("this relay knows {};", known.join(", ")),
+            };
+            let shown = name.escape_debug();
+            let cure = "add the tier, or cancel these rows and enqueue them again";
+            let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {hint} {cure}");
+            self.health.problem(&Part::UnknownTier(name.clone()), &text);
+            self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
+        }
+        turns.unknown = found;
+    }
+
+    pub(super) fn forget_unknown(&self, name: &str) {
+        self.health.forget(&Part::UnknownTier(name.to_owned()));
+        self.metrics.unknown_tier.remove(&ByTier { tier: name.to_owned() });
+    }
+}
