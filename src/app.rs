@@ -48,7 +48,8 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
         Err(error) => return Ok(Ended::Misconfigured(format!("{error:#}"))),
     };
     let (stop, broker, health) = (parts.stop.clone(), parts.broker.clone(), Arc::clone(&parts.health));
-    let shown = http::Shown { health: Arc::clone(&health), metrics: Arc::clone(&parts.metrics) };
+    let (metrics, fresh) = (Arc::clone(&parts.metrics), Arc::clone(&parts.fresh));
+    let shown = http::Shown { health: Arc::clone(&health), metrics, fresh };
     let mut tasks = Tasks::spawn(parts);
     tasks.spawn_other("the HTTP side", stop.clone(), serve(listener, shown, stop.clone()));
     systemd::ready();

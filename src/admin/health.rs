@@ -75,6 +75,7 @@ impl fmt::Display for Part {
 pub struct Health {
     parts: Mutex<BTreeMap<Part, Option<String>>>,
     beats: Mutex<BTreeMap<String, (Instant, Duration)>>,
+    worked: Mutex<BTreeMap<Part, Instant>>,
     wakefulness: Mutex<Wakefulness>,
 }
 
@@ -93,9 +94,16 @@ impl Health {
 
     /// Reports that a part works; logged when it did not before.
     pub fn well(&self, part: &Part) {
+        lock(&self.worked).insert(part.clone(), Instant::now());
         if let Some(Some(_)) = lock(&self.parts).insert(part.clone(), None) {
             tracing::info!(part = %part, "{part}: works again");
         }
+    }
+
+    /// Whether a part has been seen to work within the last `span`.
+    #[must_use]
+    pub fn worked_within(&self, part: &Part, span: Duration) -> bool {
+        lock(&self.worked).get(part).is_some_and(|at| at.elapsed() < span)
     }
 
     /// Forgets a part that no longer exists.

@@ -1,5 +1,6 @@
 //! HTTP on `[admin]`: `/healthz`, `/readyz`, `/metrics`, `/status`.
 
+use super::fresh::Fresh;
 use super::health::Health;
 use super::metrics::Metrics;
 use super::status;
@@ -22,6 +23,8 @@ pub struct Shown {
     pub health: Arc<Health>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
+    /// Where those that cost a query are asked for.
+    pub fresh: Arc<Fresh>,
 }
 
 /// Serves until it is dropped.
@@ -57,6 +60,7 @@ async fn readyz(State(shown): State<Shown>) -> Response {
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
+    shown.fresh.ask().await;
     match shown.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

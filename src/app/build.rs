@@ -1,6 +1,6 @@
 //! From the configuration to the parts.
 
-use crate::admin::{health::Health, metrics::Metrics};
+use crate::admin::{fresh::Fresh, health::Health, metrics::Metrics};
 use crate::backoff::Backoff;
 use crate::broker::Broker;
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
@@ -25,6 +25,7 @@ pub(super) struct Parts {
     pub(super) broker: Broker,
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) fresh: Arc<Fresh>,
     pub(super) wake: Arc<Wake>,
     pub(super) stop: Stop,
 }
@@ -49,7 +50,7 @@ impl Parts {
         let wake = Arc::<Wake>::default();
         let rung = (pool.clone(), settings.clone());
         let doorbell = Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), Arc::clone(&health)));
-        Ok(Self { config, settings, doorbell, pool, broker, health, metrics, wake, stop })
+        Ok(Self { config, settings, doorbell, pool, broker, health, metrics, fresh: Arc::default(), wake, stop })
     }
 
     /// The sweep of one rule.

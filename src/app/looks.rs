@@ -6,11 +6,17 @@ use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
 use crate::outbox::error::Error;
 use crate::outbox::{count, inspect};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// How often the backlog is counted, at the least; a slow count is made less often.
-const COUNT_EVERY: Duration = Duration::from_secs(5);
+/// How long nobody may have heard from the database before it is asked for a sign of life.
+const PROBE_EVERY: Duration = Duration::from_secs(10);
+
+/// How long a count may take before what was known is no longer shown.
+const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
+
+/// How long to wait before the record of queues is tried again.
+const RECORD_AGAIN: Duration = Duration::from_secs(5);
 
 /// Waits until the database can be asked, and opens the gate if its schema is good.
 pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
@@ -36,29 +42,60 @@ pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> T
     }
 }
 
-/// Counts what waits; unknown is absent.
+/// Counts what waits, when somebody asks; unknown is absent. Between, sees that the database is there when nobody else
+/// does: the workers look only while the broker is there, and may sleep for long.
 pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     let mut away = false;
+    let mut rest = Instant::now();
     loop {
-        let started = std::time::Instant::now();
-        let Some(counted) = parts.stop.or(count::backlog(&parts.pool, &parts.settings)).await else { return Ok(()) };
-        let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
-        parts.metrics.set_backlog(counted.as_deref().ok());
-        away = note_database(parts, counted.err().as_ref(), away);
-        // At most a twentieth of the time: a count walks every pending row.
-        let wait = COUNT_EVERY.max(started.elapsed() * 20);
-        if parts.stop.or(tokio::time::sleep(wait)).await.is_none() {
-            return Ok(());
+        let asked = async {
+            tokio::select! {
+                () = parts.fresh.asked() => true,
+                () = tokio::time::sleep(PROBE_EVERY) => false,
+            }
+        };
+        let Some(asked) = parts.stop.or(asked).await else { return Ok(()) };
+        let seen = if asked && Instant::now() >= rest {
+            let started = Instant::now();
+            let Some(counted) = parts.stop.or(count(parts)).await else { return Ok(()) };
+            // At most a twentieth of the time: a count walks every pending row.
+            rest = Instant::now() + started.elapsed() * 20;
+            Some(counted)
+        } else if parts.health.worked_within(&Part::Postgres, PROBE_EVERY) {
+            None
+        } else {
+            parts.stop.or(count::probe(&parts.pool, &parts.settings)).await
+        };
+        if asked {
+            parts.fresh.counted();
+        }
+        if let Some(seen) = seen {
+            away = note_database(parts, seen.err().as_ref(), away);
         }
     }
 }
 
-/// The workers look only while the broker is there, and may sleep for long: the count notices what they do not.
-/// It takes back only its own word, for they may have another trouble with the database. Returns whether it is away.
+/// Counts. What the database does not tell in time is unknown.
+async fn count(parts: &Parts) -> Result<(), Error> {
+    let mut counting = std::pin::pin!(count::backlog(&parts.pool, &parts.settings));
+    let counted = match tokio::time::timeout(UNKNOWN_AFTER, &mut counting).await {
+        Ok(counted) => counted,
+        Err(_slow) => {
+            parts.metrics.set_backlog(None);
+            counting.await
+        }
+    };
+    let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
+    parts.metrics.set_backlog(counted.as_deref().ok());
+    counted.map(drop)
+}
+
+/// The workers may have another trouble with the database: this takes back only its own word. Returns whether it is away.
 fn note_database(parts: &Parts, failed: Option<&Error>, was_away: bool) -> bool {
     match failed {
         Some(error) if error.is_away() => {
             parts.metrics.set_up("postgres", false);
+            parts.metrics.set_backlog(None);
             parts.health.problem(&Part::Postgres, &error.to_string());
             true
         }
@@ -85,7 +122,7 @@ pub(super) async fn record_queues(parts: &Parts) -> TaskEnd {
         let next = async {
             match recorded {
                 Ok(()) => drop(declared.changed().await),
-                Err(_away) => tokio::time::sleep(COUNT_EVERY).await,
+                Err(_away) => tokio::time::sleep(RECORD_AGAIN).await,
             }
         };
         if parts.stop.or(next).await.is_none() {

@@ -72,3 +72,11 @@ pub async fn record_queues(pool: &Pool, settings: &Settings, names: &[String]) -
     .await?;
     Ok(())
 }
+
+/// Asks the database for a sign of life.
+///
+/// # Errors
+/// It gives none.
+pub async fn probe(pool: &Pool, settings: &Settings) -> Result<(), Error> {
+    once(pool, settings, "ask for a sign of life", async |client| client.batch_execute("").await).await
+}

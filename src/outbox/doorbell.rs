@@ -15,7 +15,7 @@ use crate::relay::Inserting;
 use crate::stop::Stop;
 use crate::wake::Wake;
 use futures_util::stream::{self, StreamExt};
-use session::{Facts, Session};
+use session::Session;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::sync::Notify;
@@ -33,6 +33,9 @@ const PROBE: Duration = Duration::from_secs(2);
 
 /// Touches after which a doorbell that does not work is looked at again: somebody may have run `migrate`.
 const RETRY: u32 = 3;
+
+/// How long the word to other relays may take at the stop.
+const HAND_OVER: Duration = Duration::from_secs(1);
 
 /// The loop's name where signs of life are kept.
 const LOOP: &str = "listener";
@@ -61,7 +64,15 @@ pub struct Doorbell {
     session: Mutex<Option<Arc<Session>>>,
 }
 
-type Messages<'a> = dyn futures_util::Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + Unpin + 'a;
+type Messages = dyn futures_util::Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + Unpin;
+
+/// A connection that listens.
+struct Line {
+    messages: Box<Messages>,
+    session: Arc<Session>,
+    /// Why producers are not heard on it.
+    fault: Option<String>,
+}
 
 impl Doorbell {
     /// A doorbell on a connection to `settings`, tried out by ringing through `pool`; nobody listens before [`run`].
@@ -82,9 +93,16 @@ impl Doorbell {
         let (mut failures, mut before) = (0, None);
         while !stop.raised() {
             self.health.beat(LOOP, self.stall());
-            let Some(ended) = stop.or(self.listen(&mut failures, &mut before)).await else { break };
-            failures += 1;
+            let Some(connected) = Box::pin(stop.or(self.connect(&mut before))).await else { break };
+            let ended = match connected {
+                Ok(line) => {
+                    failures = 0;
+                    Box::pin(self.stay(line, stop)).await
+                }
+                Err(error) => Err(error),
+            };
             self.session().take();
+            failures += 1;
             if let Err(error) = ended {
                 self.health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
                 // Whoever sleeps until the next ring has to begin polling.
@@ -105,65 +123,68 @@ impl Doorbell {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One connection's life. `before` is the session of the connection before this one.
-    async fn listen(&self, failures: &mut u32, before: &mut Option<(i32, SystemTime)>) -> Result<(), Error> {
+    /// A connection that listens, and hears producers if it can. `before` is the session of the one before it.
+    async fn connect(&self, before: &mut Option<(i32, SystemTime)>) -> Result<Line, Error> {
         let (client, mut connection) = alone(&self.settings, "duebox listen").await?;
-        let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
+        let mut messages: Box<Messages> = Box::new(stream::poll_fn(move |cx| connection.poll_message(cx)));
         let limit = self.settings.connect_timeout;
         let setup = within("set up LISTEN", limit, async {
             let listen = format!("listen {}", quote_ident(&channel(&self.settings.schema)));
             client.batch_execute(&listen).await.map_err(Error::statement("listen"))?;
             session::facts(&client, &self.settings.schema, before.as_ref()).await
         });
-        let facts = self.drive(&mut messages, 0, setup).await?;
-        let deaf = match facts.fault(&self.settings.schema) {
+        let facts = Box::pin(self.drive(&mut messages, 0, setup)).await?;
+        let fault = match facts.fault(&self.settings.schema) {
             Some(fault) => Some(fault),
             None => self.deaf(&mut messages).await?,
         };
-        let failed = match deaf {
-            Some(fault) => {
-                // What other relays and requeue ring is heard all the same, if anything is.
-                self.health.problem(&Part::Listener, &format!("{fault}; polling meanwhile"));
-                self.wake.alarm();
-                return self.stay_deaf(&client, &mut messages, facts.pid, fault).await;
+        if fault.is_none() {
+            // Only now: behind a transaction pooler this would be another client's session.
+            let keep = within("set up LISTEN", limit, session::keep(&client));
+            self.drive(&mut messages, facts.pid, keep).await?;
+            *before = Some((facts.pid, facts.since));
+        }
+        Ok(Line { messages, session: Arc::new(Session::new(client, &facts)), fault })
+    }
+
+    /// Listens on a connection until it fails (or it is time to see whether one that is deaf still is), or the stop.
+    async fn stay(&self, Line { mut messages, session, fault }: Line, stop: &Stop) -> Result<(), Error> {
+        match &fault {
+            Some(fault) => self.health.problem(&Part::Listener, &format!("{fault}; polling meanwhile")),
+            None => {
+                *self.session() = Some(Arc::clone(&session));
+                self.health.well(&Part::Listener);
             }
-            None => self.hear(client, facts, &mut messages, before).await?,
-        };
-        *failures = 0;
-        let pid = failed.pid;
-        loop {
+        }
+        // What was committed before was announced to nobody.
+        self.wake.alarm();
+        for touches in 1_u32.. {
             self.health.beat(LOOP, self.stall());
             let touch = async {
                 tokio::select! {
-                    () = failed.failed.notified() => Err(Error::Connect("a statement on the LISTEN connection failed".to_owned())),
-                    () = tokio::time::sleep(TOUCH) => failed.touch(TOUCH / 2).await,
+                    () = stop.wait() => {
+                        // In vain when the server is gone, and then K is gone too.
+                        drop(tokio::time::timeout(HAND_OVER, crate::relay::Doorbell::hand_over(self)).await);
+                        Ok(true)
+                    }
+                    () = session.failed.notified() => {
+                        Err(Error::Connect("a statement on the LISTEN connection failed".to_owned()))
+                    }
+                    () = tokio::time::sleep(TOUCH) => session.touch(TOUCH / 2).await.map(|()| false),
                 }
             };
-            self.drive(&mut messages, pid, touch).await?;
+            match (self.drive(&mut messages, session.pid, touch).await?, &fault) {
+                (true, _) => break,
+                // What other relays and requeue ring was heard all the same, if anything was.
+                (false, Some(fault)) if touches >= RETRY => return Err(Error::Unexpected(fault.clone())),
+                (false, _) => {}
+            }
         }
-    }
-
-    /// Makes a connection that hears the one that the relay uses.
-    async fn hear(
-        &self,
-        client: tokio_postgres::Client,
-        facts: Facts,
-        messages: &mut Messages<'_>,
-        before: &mut Option<(i32, SystemTime)>,
-    ) -> Result<Arc<Session>, Error> {
-        // Only now: behind a transaction pooler this would be another client's session.
-        let keep = within("set up LISTEN", self.settings.connect_timeout, session::keep(&client));
-        self.drive(messages, facts.pid, keep).await?;
-        *before = Some((facts.pid, facts.since));
-        let session = Arc::new(Session::new(client, facts));
-        *self.session() = Some(Arc::clone(&session));
-        self.health.well(&Part::Listener);
-        self.wake.alarm();
-        Ok(session)
+        Ok(())
     }
 
     /// Rings through the pool and waits for it: why it was not heard.
-    async fn deaf(&self, messages: &mut Messages<'_>) -> Result<Option<String>, Error> {
+    async fn deaf(&self, messages: &mut Messages) -> Result<Option<String>, Error> {
         let (heard, token) = (Notify::new(), format!("{TRY}{}", uuid::Uuid::new_v4()));
         let channel = channel(&self.settings.schema);
         let ring = async {
@@ -175,7 +196,7 @@ impl Doorbell {
         };
         let on_note = |note: &Notification| {
             if note.payload() == token {
-                heard.notify_one()
+                heard.notify_one();
             }
         };
         let heard = drive(messages, on_note, ring).await?;
@@ -187,29 +208,10 @@ impl Doorbell {
         }))
     }
 
-    /// Keeps a connection that does not hear producers, until it is time to look at it again.
-    async fn stay_deaf(
-        &self,
-        client: &tokio_postgres::Client,
-        messages: &mut Messages<'_>,
-        pid: i32,
-        fault: String,
-    ) -> Result<(), Error> {
-        for _ in 0..RETRY {
-            self.health.beat(LOOP, self.stall());
-            let touch = async {
-                tokio::time::sleep(TOUCH).await;
-                session::touch(client, TOUCH / 2).await
-            };
-            self.drive(messages, pid, touch).await?;
-        }
-        Err(Error::Unexpected(fault))
-    }
-
     /// Drains messages, waking the relay for each ring that is not its own, until `work` is done.
     async fn drive<T>(
         &self,
-        messages: &mut Messages<'_>,
+        messages: &mut Messages,
         own: i32,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -239,7 +241,7 @@ impl Doorbell {
 
 /// Drains messages, showing each notification to `on_note`, until `work` is done.
 async fn drive<T>(
-    messages: &mut Messages<'_>,
+    messages: &mut Messages,
     mut on_note: impl FnMut(&Notification),
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

@@ -72,7 +72,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(client: Client, facts: Facts) -> Self {
+    pub(super) fn new(client: Client, facts: &Facts) -> Self {
         Self { client, key: facts.key, pid: facts.pid, held: AtomicBool::new(false), failed: Notify::new() }
     }
 
@@ -115,8 +115,10 @@ impl Session {
         ask(&self.client, "ring", RING, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await.map(drop)
     }
 
+    /// The smallest question that shows that the connection works.
     pub(super) async fn touch(&self, limit: Duration) -> Result<(), Error> {
-        touch(&self.client, limit).await
+        let what = "touch the LISTEN connection";
+        within(what, limit, async { self.client.batch_execute("").await.map_err(Error::statement(what)) }).await
     }
 }
 
@@ -142,12 +144,6 @@ pub(super) async fn facts(client: &Client, schema: &str, before: Option<&(i32, S
 /// Has the server end the session when we are silent for too long.
 pub(super) async fn keep(client: &Client) -> Result<(), Error> {
     ask(client, "set up LISTEN", KEEP, &[]).await.map(drop)
-}
-
-/// The smallest question that shows that the connection works.
-pub(super) async fn touch(client: &Client, limit: Duration) -> Result<(), Error> {
-    let what = "touch the LISTEN connection";
-    within(what, limit, async { client.batch_execute("").await.map_err(Error::statement(what)) }).await
 }
 
 async fn ask(
