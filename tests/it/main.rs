@@ -12,6 +12,7 @@
 mod boundaries;
 mod config;
 mod delivery;
+mod doorbell;
 mod flat;
 mod outages;
 mod rig;

@@ -1,0 +1,49 @@
+//! An idle outbox costs next to nothing.
+
+use super::{NOW, asleep};
+use crate::support::rig::{Own, Rig};
+use crate::support::wait::{secs, wait_until};
+use std::time::Duration;
+
+/// How long the relay is watched.
+const SPAN: Duration = Duration::from_secs(21);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
+    let rig = Rig::private("idle", Own::Postgres);
+    // Every statement in the server's log, with the session it came from.
+    rig.postgres().sql("postgres", "alter system set log_statement = 'all'");
+    rig.postgres().sql("postgres", "alter system set log_line_prefix = '<%a> '");
+    rig.postgres().sql("postgres", "alter system set autovacuum = off");
+    // Without standbys the server does not write down by itself which transactions run.
+    rig.postgres().sql("postgres", "alter system set wal_level = minimal");
+    rig.postgres().sql("postgres", "alter system set max_wal_senders = 0");
+    rig.postgres().restart();
+    let daemon = rig.relay(NOW);
+    asleep(&daemon);
+    let db = rig.db_as("postgres").await;
+    db.batch_execute("checkpoint").await.unwrap();
+    let lsn = async || -> String { db.query_one("select pg_current_wal_lsn()::text", &[]).await.unwrap().get(0) };
+    let statements =
+        || rig.postgres().log().lines().filter(|line| line.starts_with("<duebox") && line.contains("> LOG: ")).count();
+    // The server tidies up a page of its catalog now and then, after what the migration changed there.
+    let mut settled = lsn().await;
+    wait_until(secs(60), async || {
+        let before = std::mem::replace(&mut settled, lsn().await);
+        db.batch_execute("select pg_sleep(3)").await.unwrap();
+        before == settled
+    })
+    .await;
+    let (cpu, asked, wal) = (daemon.cpu(), statements(), lsn().await);
+    // Not a wait for something: the span over which nothing may happen.
+    tokio::time::sleep(SPAN).await;
+    let (cpu, asked, after) = (daemon.cpu() - cpu, statements() - asked, lsn().await);
+    eprintln!("idle for {SPAN:?}: {asked} statements, {cpu:?} of CPU, VmHWM {} kB", daemon.vm_hwm_kib());
+    assert_eq!(wal, after, "an idle relay writes no WAL");
+    // Every 5 s a look, one transaction on one round trip (begin, look, commit); every 10 s the touch of the listener.
+    let polls = SPAN.as_secs().div_ceil(5) as usize;
+    assert!(asked <= polls * 3 + 4, "{asked} statements in {SPAN:?}:\n{}", rig.postgres().log());
+    assert!(cpu < SPAN / 20, "{cpu:?} of CPU in {SPAN:?}");
+    assert!(daemon.vm_hwm_kib() < 60 * 1024, "{} kB, in a debug build", daemon.vm_hwm_kib());
+    assert!(daemon.log().lines().count() < 60, "nothing to say while nothing happens:\n{}", daemon.log());
+}

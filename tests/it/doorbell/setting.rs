@@ -1,0 +1,112 @@
+//! With and without the trigger, and with one that does not fit: what rings, what is said, what cures it.
+
+use super::{AT_ONCE, NOW, Sleeper, asleep, wakefulness};
+use crate::support::daemon::run_cli;
+use crate::support::db::Row;
+use crate::support::rig::Rig;
+use crate::support::wait::{eventually, secs, wait_until};
+
+const DEFINITION: &str = "select coalesce((select pg_get_triggerdef(t.oid) from pg_trigger t \
+                          where t.tgrelid = 'duebox.outbox'::regclass and t.tgname = 'outbox_bell'), 'none')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_doorbell_is_kept_until_it_is_asked_for_again() {
+    let rig = Rig::new("no_doorbell");
+    let db = rig.db().await;
+    let definition = async || -> String { db.query_one(DEFINITION, &[]).await.unwrap().get(0) };
+    rig.migrate(&[]);
+    assert!(definition().await.contains("pg_try_advisory_lock_shared("));
+    rig.migrate(&["--no-doorbell"]);
+    assert_eq!(definition().await, "none");
+    rig.migrate(&[]);
+    assert_eq!(definition().await, "none", "an upgrade does not bring it back");
+    rig.migrate(&["--doorbell"]);
+    assert!(definition().await.contains("pg_try_advisory_lock_shared("));
+    let url = rig.postgres_url();
+    let (code, _, stderr) = run_cli(&["migrate", "--url", &url, "--doorbell", "--no-doorbell"]);
+    assert_eq!(code, 2, "{stderr}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_trigger_the_relay_says_so_and_polls_in_growing_steps() {
+    let rig = Rig::new("untriggered");
+    let role = rig.migrated();
+    rig.migrate(&["--no-doorbell"]);
+    let daemon = rig.daemon(&role, &format!("[outbox]\npoll = \"200ms\"\n{NOW}"));
+    let line = daemon.wait_log("no trigger on duebox.outbox rings", secs(15));
+    assert!(line.contains("migrate --doorbell") && line.contains("wake = \"poll\""), "{line}");
+    eventually("it polls", AT_ONCE, || wakefulness(&daemon) == "polling");
+    let db = rig.db().await;
+    // A transaction that was prepared rings for nobody, and need not.
+    db.insert(&Row::new("now")).await;
+    wait_until(AT_ONCE, async || db.count("sent_at is not null").await == 1).await;
+    let held = "select count(*) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'
+                and database = (select oid from pg_database where datname = current_database())";
+    let held: i64 = db.query_one(held, &[]).await.unwrap().get(0);
+    assert_eq!(held, 0, "a relay that hears nobody tells nobody that it is awake");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_with_the_lock_of_another_name_is_named_and_migrate_mends_it() {
+    let rig = Rig::new("renamed");
+    rig.migrate(&[]);
+    let db = rig.db().await;
+    db.batch_execute("alter schema duebox rename to shop_outbox").await.unwrap();
+    let schema = "schema = \"shop_outbox\"\n";
+    let role = rig.create_role("relay");
+    let url = rig.postgres_url();
+    let toml = |rig: &Rig| {
+        let mut base = rig.relay_base(&role);
+        base.postgres = schema.to_owned();
+        format!("{}[outbox]\npoll = \"200ms\"\n{NOW}", base.render())
+    };
+    db.batch_execute(&format!(
+        "grant usage on schema shop_outbox to {role}; grant all on all tables in schema shop_outbox to {role};
+         grant execute on all functions in schema shop_outbox to {role}"
+    ))
+    .await
+    .unwrap();
+    let daemon = crate::support::daemon::Daemon::start(&rig, &toml(&rig));
+    daemon.wait_log("carries the lock of another schema name", secs(15));
+    let (code, _, stderr) = run_cli(&["migrate", "--url", &url, "--schema", "shop_outbox"]);
+    assert_eq!(code, 0, "{stderr}");
+    // Looked at again every half minute, without a restart.
+    eventually("producers are heard again", secs(60), || wakefulness(&daemon) == "asleep");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_word_that_inserts_wakes_a_sleeping_relay() {
+    let mut sleeper = Sleeper::new("words").await;
+    let words = [
+        "insert into duebox.outbox (tier, payload) values ('now', '{}')",
+        "select duebox.enqueue('now', 'k', 't', '{}')",
+        r#"copy duebox.outbox (tier, payload) from program 'printf "now\t{}\n"'"#,
+        "with o as (insert into duebox.outbox (tier, payload) values ('now', '{}') returning id) select * from o",
+        "merge into duebox.outbox o using (select 1) s on false when not matched then insert (tier, payload) values ('now', '{}')",
+        "prepare p as insert into duebox.outbox (tier, payload) values ('now', '{}'); execute p",
+        "create view v as select tier, payload from duebox.outbox; insert into v values ('now', '{}')",
+    ];
+    let db = sleeper.rig.db_as("postgres").await;
+    for word in words {
+        db.batch_execute(word).await.unwrap();
+        sleeper.due.next(AT_ONCE).await.unwrap_or_else(|| panic!("rings: {word}"));
+        asleep(&sleeper.daemon);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_that_is_cut_off_hears_again_and_misses_nothing() {
+    let mut sleeper = Sleeper::new("cut_off").await;
+    for _ in 0..3 {
+        let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                   where application_name = 'duebox listen' and datname = current_database()";
+        let superuser = sleeper.rig.db_as("postgres").await;
+        let ended: i64 = superuser.query_one(end, &[]).await.unwrap().get(0);
+        assert_eq!(ended, 1);
+        // In the gap, and none later.
+        sleeper.db.insert(&Row::new("now")).await;
+        sleeper.due.next(AT_ONCE).await.expect("each reconnect looks once");
+        asleep(&sleeper.daemon);
+        sleeper.one_row().await;
+    }
+}
