@@ -20,8 +20,7 @@ pub mod settle;
 
 use crate::config::Relay;
 use claim::Batch;
-use connect::Settings;
-use deadpool_postgres::Pool;
+use connect::{Pool, Settings};
 use doorbell::Doorbell;
 use error::Error;
 use scan::Scan;

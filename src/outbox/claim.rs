@@ -1,13 +1,12 @@
 //! The claim: lock due rows of one tier, read them in growing fetches, stop at the batch's bounds.
 
-use super::connect::{Settings, Transaction};
+use super::connect::{Pool, Settings, Transaction};
 use super::decode::{Head, Values, micros};
 use super::error::Error;
 use super::scan::{End, Scan};
 use super::settle;
 use crate::message::Row;
 use crate::relay::Fate;
-use deadpool_postgres::Pool;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};

@@ -1,17 +1,26 @@
 //! Connections: one pool for the relay's work, and connections alone for LISTEN and one-shot commands.
+//!
+//! Nothing of ours is left on a session, because behind a transaction pooler the session is somebody else's a moment
+//! later: every statement runs in a transaction that brings its settings along, and none is prepared under a name.
 
-use super::error::{Error, describe, pool_error};
+mod hosts;
+mod pool;
+mod transaction;
+
+use super::error::{Error, describe};
 use super::migrate::quote_ident;
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Object, RecyclingMethod, Runtime};
+use hosts::Hosts;
 use secrecy::{ExposeSecret, SecretString};
+use std::borrow::Cow;
 use std::future::Future;
 use std::time::Duration;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
 
-/// A pool of connections, by a name that those may use who must not know the driver.
-pub use deadpool_postgres::Pool;
+pub use pool::{Moved, Pool, pool};
+pub use transaction::Transaction;
+pub(crate) use transaction::once;
 
 /// How much longer than Postgres itself we wait for a statement: the server's own timeout answers with a reason, ours
 /// only catches a server that no longer answers at all.
@@ -20,13 +29,13 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How to reach the database.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// A libpq URL.
+    /// A libpq URL; several servers may stand in it, and the first that takes writes is used.
     pub url: SecretString,
     /// Overrides the URL's password.
     pub password: Option<SecretString>,
-    /// The schema that holds our tables, put in front of the connection's `search_path`.
+    /// The schema that holds our tables; alone in the `search_path` of every statement.
     pub schema: String,
-    /// Bound on a whole connect: TCP, authentication and first settings.
+    /// Bound on a whole connect to one server: TCP, authentication and the question whether it takes writes.
     pub connect_timeout: Duration,
     /// Bound on one statement, kept by the server.
     pub statement_timeout: Duration,
@@ -39,8 +48,19 @@ impl Settings {
         self.statement_timeout + GRACE
     }
 
+    /// Bound on a connect to whichever server of the URL takes writes: each may take its time.
+    #[must_use]
+    pub fn reach(&self) -> Duration {
+        let servers = self.hosts("").map_or(1, |hosts| hosts.count());
+        self.connect_timeout.saturating_mul(servers)
+    }
+
+    fn hosts(&self, name: &str) -> Result<Hosts, Error> {
+        Hosts::of(&self.config(name)?, self.connect_timeout)
+    }
+
     fn config(&self, name: &str) -> Result<Config, Error> {
-        let url = self.url.expose_secret();
+        let url = for_driver(self.url.expose_secret());
         let mut config: Config = url.parse().map_err(|error| Error::Url(describe(&error)))?;
         if let Some(password) = &self.password {
             config.password(password.expose_secret());
@@ -48,6 +68,8 @@ impl Settings {
         if config.get_application_name().is_none() {
             config.application_name(name);
         }
+        // On a standby no row can be locked, and a look there would find an outbox that is not today's.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // Without these a peer that vanished is noticed after two hours (the kernel's default).
         config.connect_timeout(self.connect_timeout);
         config
@@ -58,76 +80,47 @@ impl Settings {
         Ok(config)
     }
 
-    /// The error of a server that cannot be reached, named without its secrets.
-    fn away(&self, reason: &str) -> Error {
-        let Ok(config) = self.config("") else { return Error::Connect(reason.to_owned()) };
-        let hosts: Vec<String> = config.get_hosts().iter().map(host).collect();
-        let ports: Vec<String> = config.get_ports().iter().map(u16::to_string).collect();
-        let (user, database) = (config.get_user().unwrap_or("?"), config.get_dbname().unwrap_or("?"));
-        let port = if ports.is_empty() { "5432".to_owned() } else { ports.join(",") };
-        Error::Connect(format!("at {}:{port}, database {database}, user {user}: {reason}", hosts.join(",")))
-    }
-
-    fn session(&self) -> String {
+    /// Begins a transaction with all that a statement of ours relies on, and asks whether the server takes writes.
+    ///
+    /// Not `read write`: that would override a `default_transaction_read_only` by which somebody moves the primary.
+    fn begin(&self) -> String {
         format!(
-            "set search_path = {}, pg_temp; set statement_timeout = {}; set default_transaction_isolation = 'read committed'",
+            "begin isolation level read committed; set local search_path = {}, pg_temp; \
+             set local statement_timeout = {}; show transaction_read_only",
             quote_ident(&self.schema),
             self.statement_timeout.as_millis()
         )
     }
 }
 
-fn host(host: &Host) -> String {
-    match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(folder) => folder.display().to_string(),
+/// The URL in the driver's words: it does not know libpq's `primary`, which is `read-write` to us.
+fn for_driver(url: &str) -> Cow<'_, str> {
+    const KEY: &str = "target_session_attrs=";
+    let start = if url.contains("://") { url.find('?').unwrap_or(url.len()) } else { 0 };
+    let (head, parameters) = url.split_at(start);
+    if !parameters.contains(KEY) {
+        return Cow::Borrowed(url);
     }
-}
-
-/// A pool of at most `size` connections, made when they are needed.
-///
-/// # Errors
-/// The URL cannot be parsed.
-pub fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
-    let config = settings.config("duebox")?;
-    let manager = Manager::from_config(config, NoTls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let session = settings.session();
-    let prepare = Hook::async_fn(move |client: &mut deadpool_postgres::ClientWrapper, _| {
-        let session = session.clone();
-        Box::pin(async move { client.batch_execute(&session).await.map_err(HookError::Backend) })
-    });
-    Pool::builder(manager)
-        .max_size(size)
-        .runtime(Runtime::Tokio1)
-        .create_timeout(Some(settings.connect_timeout))
-        .wait_timeout(Some(settings.patience()))
-        .recycle_timeout(Some(settings.connect_timeout))
-        .post_create(prepare)
-        .build()
-        .map_err(|error| Error::Connect(error.to_string()))
+    let known = ["primary", "'primary'"].map(|word| format!("{KEY}{word}"));
+    let driver = known.iter().fold(parameters.to_owned(), |text, word| text.replace(word, &format!("{KEY}read-write")));
+    Cow::Owned(format!("{head}{driver}"))
 }
 
 /// A connection outside the pool; its second half must be polled for the first to work.
 ///
 /// # Errors
-/// Postgres cannot be reached, refuses, or does not answer within the connect timeout.
+/// No server of the URL can be reached, lets us in and takes writes, each within the connect timeout.
 pub async fn alone(settings: &Settings, name: &str) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
-    let config = settings.config(name)?;
-    within("connect", settings.connect_timeout, async {
-        config.connect(NoTls).await.map_err(|error| settings.away(&describe(&error)))
-    })
-    .await
+    settings.hosts(name)?.first(async |config: Config| config.connect(NoTls).await).await.map_err(Error::Connect)
 }
 
-/// Gives the session of a connection made by [`alone`] the schema and the timeouts.
+/// Asks whether the server still takes writes, as it did when `client` was connected to it.
 ///
 /// # Errors
-/// Postgres refuses the settings.
-pub async fn prepare_session(client: &Client, settings: &Settings) -> Result<(), Error> {
-    within("set up the session", settings.connect_timeout, async {
-        client.batch_execute(&settings.session()).await.map_err(Error::statement("set up the session"))
-    })
-    .await
+/// It does not, or it cannot be asked.
+pub async fn writable(client: &Client, what: &'static str) -> Result<(), Error> {
+    let answer = client.simple_query("show transaction_read_only").await.map_err(Error::statement(what))?;
+    transaction::refuse_read_only(what, &answer)
 }
 
 /// Waits for `work`, but no longer than `limit`.
@@ -137,85 +130,6 @@ pub(crate) async fn within<T>(
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     tokio::time::timeout(limit, work).await.unwrap_or(Err(Error::Deadline { what, within: limit }))
-}
-
-/// Borrows a connection; an error names the server, which the driver's does not.
-pub(crate) async fn get(pool: &Pool, settings: &Settings) -> Result<Object, Error> {
-    pool.get().await.map_err(|error| settings.away(&pool_error(&error)))
-}
-
-/// Runs one statement outside a transaction. A connection that did not answer in time never returns to the pool.
-pub(crate) async fn once<T>(
-    pool: &Pool,
-    settings: &Settings,
-    what: &'static str,
-    work: impl AsyncFnOnce(&Object) -> Result<T, tokio_postgres::Error>,
-) -> Result<T, Error> {
-    let client = get(pool, settings).await?;
-    let answer = within(what, settings.patience(), async { work(&client).await.map_err(Error::statement(what)) }).await;
-    if matches!(answer, Err(Error::Deadline { .. })) {
-        drop(Object::take(client));
-    }
-    answer
-}
-
-/// A transaction that owns its connection. Dropped unfinished, it closes the connection: the server rolls back, and no
-/// half-done transaction ever returns to the pool.
-#[derive(Debug)]
-pub struct Transaction {
-    client: Option<Object>,
-    patience: Duration,
-}
-
-impl Transaction {
-    /// Begins a READ COMMITTED transaction that the server ends when we are silent for longer than `silence`.
-    pub(crate) async fn begin(pool: &Pool, settings: &Settings, silence: Duration) -> Result<Self, Error> {
-        let client = get(pool, settings).await?;
-        let transaction = Self { client: Some(client), patience: settings.patience() };
-        let silence = silence.as_millis();
-        // tcp_user_timeout: without it a relay that was stopped while reading keeps its rows (measured).
-        let begin = format!(
-            "begin isolation level read committed; set local idle_in_transaction_session_timeout = {silence}; \
-             set local tcp_user_timeout = {silence}"
-        );
-        transaction.run("begin", async |client| client.batch_execute(&begin).await).await?;
-        Ok(transaction)
-    }
-
-    /// Runs `work` on the connection within the deadline of one statement.
-    pub(crate) async fn run<T>(
-        &self,
-        what: &'static str,
-        work: impl AsyncFnOnce(&Object) -> Result<T, tokio_postgres::Error>,
-    ) -> Result<T, Error> {
-        let client = self.client.as_ref().ok_or_else(|| Error::Unexpected(format!("{what}: already finished")))?;
-        within(what, self.patience, async { work(client).await.map_err(Error::statement(what)) }).await
-    }
-
-    /// Commits. An error leaves the outcome unknown: the rows show it at the next claim.
-    pub(crate) async fn commit(self) -> Result<(), Error> {
-        self.finish("commit").await
-    }
-
-    /// Rolls back, so that the rows are free again at once.
-    pub(crate) async fn roll_back(self) -> Result<(), Error> {
-        self.finish("rollback").await
-    }
-
-    async fn finish(mut self, how: &'static str) -> Result<(), Error> {
-        self.run(how, async |client| client.batch_execute(how).await).await?;
-        // Only now may the connection go back to the pool.
-        drop(self.client.take());
-        Ok(())
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        if let Some(client) = self.client.take() {
-            drop(Object::take(client));
-        }
-    }
 }
 
 /// Runs `work` on a connection of its own, made for it and closed after it.
@@ -236,4 +150,22 @@ pub async fn with_alone<T, E: From<Error>>(
     // The connection ends when its client has been dropped, or with the server's own word, which `work` sees as well.
     let (done, _closed) = tokio::join!(work, connection);
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libpqs_word_for_the_primary_reaches_the_driver_in_its_own() {
+        for (url, driver) in [
+            ("postgres://u@h/d?target_session_attrs=primary&options=x", "?target_session_attrs=read-write&options=x"),
+            ("host=h target_session_attrs='primary'", "target_session_attrs=read-write"),
+            ("host=h target_session_attrs=primary user=u", "target_session_attrs=read-write user=u"),
+        ] {
+            assert!(for_driver(url).ends_with(driver), "{}", for_driver(url));
+        }
+        let untouched = "postgres://target_session_attrs=primary@h/d";
+        assert_eq!(for_driver(untouched), untouched);
+    }
 }

@@ -1,9 +1,8 @@
 //! Counting, for metrics and `status`: never in the way of the relay.
 
-use super::connect::{Settings, once};
+use super::connect::{Pool, Settings, once};
 use super::error::Error;
 use crate::admin::metrics::Backlog;
-use deadpool_postgres::Pool;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 
@@ -49,7 +48,7 @@ pub struct Overview {
 /// Postgres cannot be asked.
 pub async fn overview(pool: &Pool, settings: &Settings) -> Result<Overview, Error> {
     let what = "read the overview";
-    let row = once(pool, settings, what, async |client| client.query_one(OVERVIEW, &[]).await).await?;
+    let row = once(pool, settings, what, async |client| client.query_typed_one(OVERVIEW, &[]).await).await?;
     let read = || -> Result<Overview, tokio_postgres::Error> {
         Ok(Overview {
             parked: row.try_get("parked")?,

@@ -116,7 +116,7 @@ impl Doorbell {
 
     /// How long a turn may take: a connect and its first statements, or a touch, and a machine under load.
     fn stall(&self) -> Duration {
-        self.settings.connect_timeout * 2 + PROBE + self.settings.patience() + TOUCH * 4
+        self.settings.reach() + self.settings.connect_timeout + PROBE + self.settings.patience() + TOUCH * 4
     }
 
     fn session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
@@ -158,6 +158,8 @@ impl Doorbell {
         }
         // What was committed before was announced to nobody.
         self.wake.alarm();
+        let moved = self.pool.moved();
+        let mut moved = std::pin::pin!(moved.changed());
         for touches in 1_u32.. {
             self.health.beat(LOOP, self.stall());
             let touch = async {
@@ -170,6 +172,7 @@ impl Doorbell {
                     () = session.failed.notified() => {
                         Err(Error::Connect("a statement on the LISTEN connection failed".to_owned()))
                     }
+                    () = &mut moved => Err(Error::ReadOnly { what: "listen" }),
                     () = tokio::time::sleep(TOUCH) => session.touch(TOUCH / 2).await.map(|()| false),
                 }
             };

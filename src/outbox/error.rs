@@ -4,6 +4,10 @@ use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
 
+/// Said of a server that takes no writes.
+pub(super) const READ_ONLY: &str = "the server takes no writes: it is a standby, or default_transaction_read_only is on \
+    there; duebox waits for the primary; where that may move, name every server: postgres://duebox@db1,db2/shop";
+
 /// The Postgres side failed; never about one row.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,6 +25,12 @@ pub enum Error {
         /// The driver's error. Its text is in ours, so it is no `source`: a printed chain would say it twice.
         cause: tokio_postgres::Error,
     },
+    /// The server takes no writes any more: the primary has moved.
+    #[error("{what}: {READ_ONLY}")]
+    ReadOnly {
+        /// What was being done.
+        what: &'static str,
+    },
     /// No answer in time.
     #[error("{what}: no answer from Postgres within {within:?}")]
     Deadline {
@@ -37,7 +47,10 @@ pub enum Error {
 impl Error {
     /// Wraps a driver error with what was being done.
     pub(crate) fn statement(what: &'static str) -> impl FnOnce(tokio_postgres::Error) -> Self {
-        move |cause| Self::Statement { what, cause }
+        move |cause| match cause.code() {
+            Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => Self::ReadOnly { what },
+            _ => Self::Statement { what, cause },
+        }
     }
 
     /// Serialization failure or deadlock: the same thing may simply be tried again.
@@ -50,27 +63,15 @@ impl Error {
     /// The database cannot be reached, as opposed to refusing this one statement.
     #[must_use]
     pub fn is_away(&self) -> bool {
-        // 08 connection, 25P03 we were silent for too long, 25006 the primary has moved, 53 out of something, 57P shut
-        // down, starting or terminated.
-        const AWAY: [&str; 5] = ["08", "25P03", "25006", "53", "57P"];
+        // 08 connection, 25P03 we were silent for too long, 53 out of something, 57P shut down, starting or terminated.
+        const AWAY: [&str; 4] = ["08", "25P03", "53", "57P"];
         match self {
-            Self::Connect(_) | Self::Deadline { .. } => true,
+            Self::Connect(_) | Self::Deadline { .. } | Self::ReadOnly { .. } => true,
             Self::Statement { cause, .. } => match cause.code() {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
                 None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
             },
             Self::Url(_) | Self::Unexpected(_) => false,
-        }
-    }
-}
-
-/// Why no connection could be borrowed.
-pub(super) fn pool_error(error: &deadpool_postgres::PoolError) -> String {
-    use deadpool_postgres::{HookError, PoolError};
-    match error {
-        PoolError::Backend(source) | PoolError::PostCreateHook(HookError::Backend(source)) => describe(source),
-        PoolError::Timeout(_) | PoolError::Closed | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => {
-            error.to_string()
         }
     }
 }

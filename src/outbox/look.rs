@@ -1,10 +1,9 @@
 //! Looking without locking: which tiers have due rows, when the next one is, which tiers nobody here claims.
 
-use super::connect::{Settings, once};
+use super::connect::{Pool, Settings, once};
 use super::error::Error;
 use super::scan::{End, Scan};
 use crate::relay::{Look, Unclaimed};
-use deadpool_postgres::Pool;
 use std::time::{Instant, SystemTime};
 use tokio_postgres::types::{ToSql, Type};
 

@@ -11,6 +11,7 @@ mod script;
 
 use std::fmt;
 
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
 pub use self::doorbell::Doorbell;
@@ -104,7 +105,8 @@ async fn begin<'a>(client: &'a mut Client, schema: &str) -> Result<Transaction<'
     let starting = client.build_transaction().isolation_level(IsolationLevel::ReadCommitted).start();
     let tx = starting.await.map_err(MigrateError::while_("beginning"))?;
     let lock = "select pg_advisory_xact_lock(hashtextextended($1, 0))";
-    tx.execute(lock, &[&lock_name(schema)]).await.map_err(MigrateError::while_("waiting for another migration"))?;
+    let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&lock_name(schema), Type::TEXT)];
+    tx.query_typed(lock, &parameters).await.map_err(MigrateError::while_("waiting for another migration"))?;
     Ok(tx)
 }
 
@@ -117,7 +119,10 @@ fn lock_name(schema: &str) -> String {
 /// there, and an owner of just the schema need not have it.
 async fn create_schema(tx: &Transaction<'_>, schema: &str, quoted: &str) -> Result<(), MigrateError> {
     let find = "select 1 from pg_namespace where nspname = $1::text";
-    let found = tx.query_opt(find, &[&schema]).await.map_err(MigrateError::while_("looking for the schema"))?;
+    let found = tx
+        .query_typed_opt(find, &[(&schema, Type::TEXT)])
+        .await
+        .map_err(MigrateError::while_("looking for the schema"))?;
     if found.is_none() {
         let doing = MigrateError::while_(format!("creating schema {schema:?}"));
         tx.batch_execute(&format!("create schema {quoted}")).await.map_err(doing)?;
@@ -134,7 +139,10 @@ fn enter(quoted: &str) -> String {
 async fn check_roles(tx: &Transaction<'_>, grants: &Grants) -> Result<(), MigrateError> {
     for role in grants.roles() {
         let find = "select 1 from pg_roles where rolname = $1::text";
-        let found = tx.query_opt(find, &[&role]).await.map_err(MigrateError::while_("looking for the roles"))?;
+        let found = tx
+            .query_typed_opt(find, &[(&role, Type::TEXT)])
+            .await
+            .map_err(MigrateError::while_("looking for the roles"))?;
         if found.is_none() {
             return Err(MigrateError::MissingRole { role: role.to_owned(), quoted: quote_role(role)? });
         }
@@ -148,17 +156,24 @@ async fn check_roles(tx: &Transaction<'_>, grants: &Grants) -> Result<(), Migrat
 ///
 /// A bad schema name, or what the server said.
 pub async fn version(client: &impl GenericClient, schema: &str) -> Result<Option<i32>, MigrateError> {
-    let quoted = quote_schema(schema)?;
-    let asking = || MigrateError::while_(format!("reading the version of schema {schema:?}"));
+    quote_schema(schema)?;
+    let found = read_version(client, schema).await;
+    found.map_err(MigrateError::while_(format!("reading the version of schema {schema:?}")))
+}
+
+/// The same of a schema that is there.
+pub(super) async fn read_version(
+    client: &impl GenericClient,
+    schema: &str,
+) -> Result<Option<i32>, tokio_postgres::Error> {
     // Asked first, as a missing table would abort the transaction this may run in.
     let find = "select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace \
                 where n.nspname = $1::text and c.relname = 'state'";
-    if client.query_opt(find, &[&schema]).await.map_err(asking())?.is_none() {
+    if client.query_typed_opt(find, &[(&schema, Type::TEXT)]).await?.is_none() {
         return Ok(None);
     }
-    let read = format!("select (info->>'version')::int from {quoted}.state where name = 'schema'");
-    let row = client.query_opt(&read, &[]).await.map_err(asking())?;
-    row.map_or(Ok(None), |row| row.try_get(0)).map_err(asking())
+    let read = format!("select (info->>'version')::int from {}.state where name = 'schema'", quote_ident(schema));
+    client.query_typed_opt(&read, &[]).await?.map_or(Ok(None), |row| row.try_get(0))
 }
 
 /// Whether this relay can work on a schema of the version found; its `Display` is the sentence to log.

@@ -4,10 +4,9 @@
 //! seen, and whatever comes after waits. With a single UPDATE, a condition that reads another table closed paid orders.
 
 use super::orders::Orders;
-use crate::outbox::connect::{Settings, Transaction};
+use crate::outbox::connect::{Pool, Settings, Transaction};
 use crate::outbox::decode::micros;
 use crate::outbox::error::Error;
-use deadpool_postgres::Pool;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;

@@ -2,10 +2,9 @@
 
 use super::statements::{Names, Statements};
 use crate::config::Rule;
-use crate::outbox::connect::{Settings, Transaction, once};
+use crate::outbox::connect::{Pool, Settings, Transaction, once};
 use crate::outbox::error::{Error, describe};
 use crate::outbox::migrate::{quote_ident, quote_literal};
-use deadpool_postgres::Pool;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;

@@ -1,8 +1,7 @@
 //! The pass of one rule's sweep: one relay at a time has it, and the period counts from its end.
 
-use crate::outbox::connect::{Settings, once};
+use crate::outbox::connect::{Pool, Settings, once};
 use crate::outbox::error::Error;
-use deadpool_postgres::Pool;
 use std::time::Duration;
 use tokio_postgres::types::Type;
 use uuid::Uuid;

@@ -8,10 +8,9 @@ use crate::admin::health::{Health, Part};
 use crate::admin::metrics::{ByRule, Metrics};
 use crate::backoff::Backoff;
 use crate::config::Rule;
-use crate::outbox::connect::{Settings, within};
+use crate::outbox::connect::{Pool, Settings, within};
 use crate::outbox::error::Error;
 use crate::stop::Stop;
-use deadpool_postgres::Pool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
 //! One direct session: what K is, and the statements that move it.
 
-use super::super::connect::within;
+use super::super::connect::{within, writable};
 use super::super::error::Error;
 use crate::relay::Inserting;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,10 +115,11 @@ impl Session {
         ask(&self.client, "ring", RING, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await.map(drop)
     }
 
-    /// The smallest question that shows that the connection works.
+    /// The smallest question that shows that the connection works and leads to the primary: a standby would keep it and
+    /// never announce anything.
     pub(super) async fn touch(&self, limit: Duration) -> Result<(), Error> {
         let what = "touch the LISTEN connection";
-        within(what, limit, async { self.client.batch_execute("").await.map_err(Error::statement(what)) }).await
+        within(what, limit, writable(&self.client, what)).await
     }
 }
 

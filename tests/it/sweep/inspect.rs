@@ -5,7 +5,7 @@ use duebox::outbox::connect;
 use duebox::rule::{Findings, inspect};
 
 impl Shop {
-    pub(super) fn pool(&self) -> deadpool_postgres::Pool {
+    pub(super) fn pool(&self) -> connect::Pool {
         connect::pool(&self.settings(), 2).unwrap()
     }
 

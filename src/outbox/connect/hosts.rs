@@ -1,0 +1,164 @@
+//! The servers of a URL, tried in turn; the first that lets us in and takes writes is the one.
+//!
+//! The driver tries them in turn as well, but with one deadline on TCP alone: a server that accepts and says nothing,
+//! as a primary with a hanging disk does, would keep it from the others for ever.
+
+use crate::outbox::error::{Error, READ_ONLY, describe};
+use deadpool_postgres::{ConfigConnectImpl, Connect};
+use std::error::Error as _;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_postgres::config::Host;
+use tokio_postgres::{Client, Config, NoTls};
+
+/// One or more servers.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    each: Vec<Config>,
+    limit: Duration,
+}
+
+impl Hosts {
+    /// Those of `config`; a connect to each may take `limit`.
+    pub(super) fn of(config: &Config, limit: Duration) -> Result<Self, Error> {
+        let (names, addresses, ports) = (config.get_hosts(), config.get_hostaddrs(), config.get_ports());
+        let count = names.len().max(addresses.len());
+        if count == 0 {
+            return Err(Error::Url("names no server, such as postgres://duebox@db/shop".to_owned()));
+        }
+        let fits = |given: usize| given == 0 || given == count;
+        if !fits(names.len()) || !fits(addresses.len()) || !(ports.len() <= 1 || fits(ports.len())) {
+            return Err(Error::Url("hosts, addresses and ports are not equally many".to_owned()));
+        }
+        let port = |i: usize| ports.get(i).or(ports.first()).copied().unwrap_or(5432);
+        let each = (0..count).map(|i| {
+            let mut one = without_host(config);
+            match names.get(i) {
+                Some(Host::Tcp(name)) => drop(one.host(name)),
+                Some(Host::Unix(folder)) => drop(one.host_path(folder)),
+                None => {}
+            }
+            if let Some(address) = addresses.get(i) {
+                one.hostaddr(*address);
+            }
+            one.port(port(i));
+            one
+        });
+        Ok(Self { each: each.collect(), limit })
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u32 {
+        u32::try_from(self.each.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The first that `connect` succeeds with; else what each of them said.
+    pub(super) async fn first<T, F>(&self, connect: impl Fn(Config) -> F) -> Result<T, String>
+    where
+        F: Future<Output = Result<T, tokio_postgres::Error>>,
+    {
+        let mut said = Vec::new();
+        for config in &self.each {
+            match tokio::time::timeout(self.limit, connect(config.clone())).await {
+                Ok(Ok(made)) => return Ok(made),
+                Ok(Err(error)) => said.push(format!("{}: {}", place(config), reason(&error))),
+                Err(_) => said.push(format!("{}: no answer within {:?}", place(config), self.limit)),
+            }
+        }
+        Err(said.join("; "))
+    }
+}
+
+/// Everything but the servers.
+fn without_host(config: &Config) -> Config {
+    let mut one = Config::new();
+    let texts = [
+        (config.get_user(), Config::user as fn(&mut Config, String) -> &mut Config),
+        (config.get_dbname(), Config::dbname),
+        (config.get_options(), Config::options),
+        (config.get_application_name(), Config::application_name),
+    ];
+    for (text, set) in texts {
+        if let Some(text) = text {
+            set(&mut one, text.to_owned());
+        }
+    }
+    if let Some(password) = config.get_password() {
+        one.password(password);
+    }
+    if let Some(timeout) = config.get_connect_timeout() {
+        one.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = config.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*timeout);
+    }
+    if let Some(interval) = config.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = config.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+    one.keepalives(config.get_keepalives()).keepalives_idle(config.get_keepalives_idle());
+    one.ssl_mode(config.get_ssl_mode()).ssl_negotiation(config.get_ssl_negotiation());
+    one.channel_binding(config.get_channel_binding()).load_balance_hosts(config.get_load_balance_hosts());
+    one.target_session_attrs(config.get_target_session_attrs());
+    one
+}
+
+/// Which server, database and user, without secrets.
+fn place(config: &Config) -> String {
+    let host = match (config.get_hosts().first(), config.get_hostaddrs().first()) {
+        (Some(Host::Tcp(name)), _) => name.clone(),
+        (Some(Host::Unix(folder)), _) => folder.display().to_string(),
+        (None, Some(address)) => address.to_string(),
+        (None, None) => "?".to_owned(),
+    };
+    let port = config.get_ports().first().copied().unwrap_or_default();
+    let (database, user) = (config.get_dbname().unwrap_or("?"), config.get_user().unwrap_or("?"));
+    format!("at {host}:{port}, database {database}, user {user}")
+}
+
+/// Why one server was not to be had, with the cure where the driver or a pooler does not say it.
+fn reason(error: &tokio_postgres::Error) -> String {
+    let said = describe(error);
+    let refused = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    // The driver's own words: a socket without permission is of the same kind.
+    if refused.is_some_and(|source| source.to_string() == "database does not allow writes") {
+        return READ_ONLY.to_owned();
+    }
+    if error.as_db_error().is_some_and(|db| db.message().starts_with("unsupported startup parameter")) {
+        return format!(
+            "{said}; a pooler refuses it: take it out of the URL, or add it to the pooler's ignore_startup_parameters"
+        );
+    }
+    said
+}
+
+/// How the pool connects.
+pub(super) struct Pooled {
+    pub(super) hosts: Hosts,
+    /// Why the last connect failed: the pool hands on only the driver's own error, and that of one server.
+    pub(super) said: Arc<Mutex<String>>,
+}
+
+impl Connect for Pooled {
+    fn connect(
+        &self,
+        _whole: &Config,
+    ) -> Pin<Box<dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>> + Send + '_>> {
+        Box::pin(async {
+            let connect = async |config: Config| ConfigConnectImpl { tls: NoTls }.connect(&config).await;
+            match self.hosts.first(connect).await {
+                Ok(made) => Ok(made),
+                Err(said) => {
+                    *self.said.lock().unwrap_or_else(PoisonError::into_inner) = said;
+                    // Only the driver can make its error, and does for a configuration that names no server.
+                    connect(Config::new()).await
+                }
+            }
+        })
+    }
+}

@@ -1,0 +1,94 @@
+//! Statements: each in a transaction that brings its settings along and leaves nothing behind on the session.
+
+use super::pool::{Lent, Pool};
+use super::{Settings, within};
+use crate::outbox::error::Error;
+use futures_util::future::join3;
+use std::time::Duration;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+/// Runs one statement in a transaction of its own; `work` must be that statement alone.
+///
+/// It costs one round trip, as the statement by itself would: begin, statement and commit are sent together, because
+/// whatever is polled first is sent first. The commit of a statement that failed rolls back.
+pub(crate) async fn once<T>(
+    pool: &Pool,
+    settings: &Settings,
+    what: &'static str,
+    work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+) -> Result<T, Error> {
+    let lent = pool.lend().await?;
+    let begin = settings.begin();
+    let answers = within(what, settings.patience(), async {
+        let client = lent.client(what)?;
+        Ok(join3(client.simple_query(&begin), work(client), client.batch_execute("commit")).await)
+    });
+    let (begun, done, ended) = answers.await?;
+    let answer = begun.map_err(Error::statement(what)).and_then(|answer| refuse_read_only(what, &answer));
+    let clean = answer.is_ok() && ended.is_ok();
+    let answer = answer.and_then(|()| done.map_err(Error::statement(what)));
+    let answer = answer.and_then(|done| ended.map(|()| done).map_err(Error::statement(what)));
+    if clean {
+        lent.give_back();
+    }
+    answer.inspect_err(|error| pool.note(error))
+}
+
+/// Judges the answer to `show transaction_read_only`.
+pub(super) fn refuse_read_only(what: &'static str, answer: &[SimpleQueryMessage]) -> Result<(), Error> {
+    let read_only = answer.iter().any(|one| matches!(one, SimpleQueryMessage::Row(row) if row.get(0) == Some("on")));
+    if read_only { Err(Error::ReadOnly { what }) } else { Ok(()) }
+}
+
+/// A transaction that owns its connection. Dropped unfinished, it closes the connection: the server rolls back, and no
+/// half-done transaction ever returns to the pool.
+#[derive(Debug)]
+pub struct Transaction {
+    lent: Lent,
+    pool: Pool,
+    patience: Duration,
+}
+
+impl Transaction {
+    /// Begins a READ COMMITTED transaction that the server ends when we are silent for longer than `silence`.
+    pub(crate) async fn begin(pool: &Pool, settings: &Settings, silence: Duration) -> Result<Self, Error> {
+        let transaction = Self { lent: pool.lend().await?, pool: pool.clone(), patience: settings.patience() };
+        let silence = silence.as_millis();
+        // tcp_user_timeout: without it a relay that was stopped while reading keeps its rows (measured).
+        let begin = format!(
+            "{}; set local idle_in_transaction_session_timeout = {silence}; set local tcp_user_timeout = {silence}",
+            settings.begin()
+        );
+        let answer = transaction.run("begin", async |client| client.simple_query(&begin).await).await?;
+        refuse_read_only("begin", &answer).inspect_err(|error| pool.note(error))?;
+        Ok(transaction)
+    }
+
+    /// Runs `work` on the connection within the deadline of one statement.
+    pub(crate) async fn run<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, Error> {
+        let answer =
+            within(what, self.patience, async { work(self.lent.client(what)?).await.map_err(Error::statement(what)) });
+        answer.await.inspect_err(|error| self.pool.note(error))
+    }
+
+    /// Commits. An error leaves the outcome unknown: the rows show it at the next claim.
+    pub(crate) async fn commit(self) -> Result<(), Error> {
+        self.finish("commit").await
+    }
+
+    /// Rolls back, so that the rows are free again at once.
+    pub(crate) async fn roll_back(self) -> Result<(), Error> {
+        self.finish("rollback").await
+    }
+
+    async fn finish(self, how: &'static str) -> Result<(), Error> {
+        self.run(how, async |client| client.batch_execute(how).await).await?;
+        // Only now may the connection go back to the pool.
+        self.lent.give_back();
+        Ok(())
+    }
+}
