@@ -21,7 +21,7 @@ const MAX_URL: usize = 4096;
 /// `[postgres]`: where the outbox is.
 #[derive(Debug, Clone)]
 pub struct Postgres {
-    /// URL as libpq takes it.
+    /// URL as libpq takes it; of several servers in it, the first that takes writes is used.
     pub url: SecretString,
     /// URL of the connection that listens, where `url` leads to a transaction pooler.
     pub listen_url: Option<SecretString>,
@@ -65,7 +65,7 @@ impl Postgres {
     }
 }
 
-/// A Postgres URL; all but its TLS mode is left to the driver.
+/// A Postgres URL; all but its TLS mode and which server it asks for is left to the driver.
 fn postgres_url() -> Shape<SecretString> {
     let read = |raw: &Raw<'_>| {
         let url = raw.text().ok_or("must be a text in quotes")?;
@@ -79,20 +79,24 @@ fn postgres_url() -> Shape<SecretString> {
             // The driver would take the rest for a part of the database's name.
             return Err("must not contain '#': write %23".to_owned());
         }
-        match tls_mode(url) {
-            None | Some("disable" | "prefer") => Ok(SecretString::from(url)),
-            Some(_) => Err("must have sslmode disable or prefer: TLS comes with a later version".to_owned()),
+        if !matches!(parameter(url, "sslmode"), None | Some("disable" | "prefer")) {
+            return Err("must have sslmode disable or prefer: TLS comes with a later version".to_owned());
         }
+        // The default says it already; any other word, `any` too, would ask for a server that cannot be used.
+        if !matches!(parameter(url, "target_session_attrs"), None | Some("read-write" | "primary")) {
+            return Err("must have target_session_attrs read-write (the default) or primary: duebox writes".to_owned());
+        }
+        Ok(SecretString::from(url))
     };
     let show = |url: &SecretString| quote(&mask_url(url.expose_secret()));
     Shape { mask: Some(|raw| quote(&raw.text().map_or_else(|| "***".to_owned(), mask_url))), ..Shape::new(show, read) }
 }
 
-/// The value of `sslmode` in a URL or in a `key=value` string.
-fn tls_mode(url: &str) -> Option<&str> {
+/// The value of a parameter in a URL or in a `key=value` string.
+fn parameter<'a>(url: &'a str, name: &str) -> Option<&'a str> {
     let pairs = url.split_once("://").map_or(Some(url), |(_, rest)| rest.rsplit_once('?').map(|(_, query)| query))?;
-    let mode = pairs.split(['&', ' ']).filter_map(|pair| pair.trim().strip_prefix("sslmode=")).next_back()?;
-    Some(mode.trim_matches('\''))
+    let values = pairs.split(['&', ' ']).filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
+    Some(values.last()?.trim_matches('\''))
 }
 
 /// What is done about exchanges and queues that are missing.

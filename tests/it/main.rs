@@ -15,6 +15,7 @@ mod delivery;
 mod doorbell;
 mod flat;
 mod outages;
+mod pooler;
 mod rig;
 mod sql;
 mod sql_interface;

@@ -7,6 +7,7 @@ pub(crate) mod db;
 pub(crate) mod epmd;
 pub(crate) mod http;
 pub(crate) mod oracle;
+pub(crate) mod pooler;
 pub(crate) mod postgres;
 pub(crate) mod process;
 pub(crate) mod proxy;

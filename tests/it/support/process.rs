@@ -111,4 +111,4 @@ pub(crate) fn give_to(account: &str, path: &Path) {
 }
 
 /// What a run without its servers is told.
-pub(crate) const INSTALL: &str = "install the servers with `apt-get install -y postgresql rabbitmq-server`";
+pub(crate) const INSTALL: &str = "install the servers with `apt-get install -y postgresql rabbitmq-server pgbouncer`";
