@@ -90,7 +90,8 @@ impl Link {
     /// At the first connect, the broker has a queue or exchange that differs from the configuration: this does not
     /// heal by waiting, and the text says what to do.
     pub async fn run(&self, tiers: &[Tier]) -> Result<(), String> {
-        let (mut failures, mut first) = (0_usize, true);
+        // Apart from the failures, which begin anew with each connection: a loss goes on to the next endpoint as well.
+        let (mut failures, mut turn, mut first) = (0_usize, 0_usize, true);
         while !self.stop.raised() {
             if self.on_demand {
                 self.health.retire(self.name);
@@ -99,7 +100,7 @@ impl Link {
                 }
             }
             self.health.beat(self.name, self.settings.stall(tiers.len()));
-            let endpoint = &self.settings.endpoints[failures % self.settings.endpoints.len()];
+            let endpoint = &self.settings.endpoints[turn % self.settings.endpoints.len()];
             let connected = Box::pin(self.stop.or(self.connect(endpoint))).await;
             match connected {
                 None => break,
@@ -110,6 +111,7 @@ impl Link {
                 Some(Err(error)) => self.lost(&error.to_string()),
             }
             failures += 1;
+            turn = turn.wrapping_add(1);
             let attempt = u32::try_from(failures).unwrap_or(u32::MAX);
             if self.stop.or(tokio::time::sleep(RECONNECT.wait(attempt))).await.is_none() {
                 break;

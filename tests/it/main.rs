@@ -13,6 +13,7 @@ mod boundaries;
 mod config;
 mod delivery;
 mod doorbell;
+mod failover;
 mod flat;
 mod outages;
 mod pooler;

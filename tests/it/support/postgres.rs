@@ -38,17 +38,26 @@ impl Postgres {
         Self::create(false)
     }
 
+    /// A standby of this server, which follows it until it is promoted; gone with the value.
+    #[track_caller]
+    pub(crate) fn standby(&self) -> Self {
+        let primary = self.port.to_string();
+        let from =
+            ["-R", "-X", "stream", "-c", "fast", "--no-sync", "-h", "127.0.0.1", "-U", "postgres", "-p", &primary];
+        let dir = make("pg_basebackup", &from);
+        let server = Self { dir, port: free_port(), shared: false, process: Mutex::new(None) };
+        server.launch();
+        server
+    }
+
+    /// Makes a standby the primary, and waits until it is.
+    #[track_caller]
+    pub(crate) fn promote(&self) {
+        self.sql("postgres", "select pg_promote(true, 60)");
+    }
+
     fn create(shared: bool) -> Self {
-        let initdb = bin_dir().join("initdb");
-        let dir = run().folder("postgres");
-        process::give_to(ACCOUNT, &dir);
-        let output = process::command_as(ACCOUNT, &initdb)
-            .arg("-D")
-            .arg(dir.join("data"))
-            .args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        let dir = make("initdb", &["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]);
         fs::write(dir.join("data/pg_hba.conf"), HBA).unwrap();
         let server = Self { dir, port: free_port(), shared, process: Mutex::new(None) };
         server.launch();
@@ -185,6 +194,17 @@ async fn execute(url: &str, statements: &str) -> Result<(), tokio_postgres::Erro
         result = client.batch_execute(statements) => result,
         result = connection => result,
     }
+}
+
+/// Makes a folder for a server, with its data in `data` from this program.
+#[track_caller]
+fn make(program: &str, arguments: &[&str]) -> PathBuf {
+    let dir = run().folder("postgres");
+    process::give_to(ACCOUNT, &dir);
+    let mut command = process::command_as(ACCOUNT, &bin_dir().join(program));
+    let output = command.arg("-D").arg(dir.join("data")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    dir
 }
 
 /// The folder with the server's programs: version 15, else the newest there is.
