@@ -162,3 +162,42 @@ impl Connect for Pooled {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hosts(url: &str) -> Result<Hosts, Error> {
+        Hosts::of(&url.parse().unwrap(), Duration::from_secs(1))
+    }
+
+    #[test]
+    fn a_server_keeps_everything_else_that_the_url_says() {
+        let url = "postgres://u:p@h:6432/d?options=-cx%3D1&application_name=a&sslmode=disable&connect_timeout=3\
+            &tcp_user_timeout=4&keepalives=0&keepalives_idle=5&keepalives_interval=6&keepalives_retries=7\
+            &target_session_attrs=read-write&channel_binding=disable&load_balance_hosts=random&hostaddr=127.0.0.9";
+        let config: Config = url.parse().unwrap();
+        assert_eq!(hosts(url).unwrap().each, [config]);
+    }
+
+    #[test]
+    fn each_server_has_its_own_port() {
+        let places = |url| hosts(url).unwrap().each.iter().map(place).collect::<Vec<_>>();
+        let shown = |host: &str| format!("at {host}, database d, user u");
+        assert_eq!(places("postgres://u@a:1,b:2/d"), [shown("a:1"), shown("b:2")]);
+        assert_eq!(places("postgres://u@a,b/d"), [shown("a:5432"), shown("b:5432")]);
+        assert_eq!(places("host=/run/x,b port=7 user=u dbname=d"), [shown("/run/x:7"), shown("b:7")]);
+        assert_eq!(places("hostaddr=127.0.0.1 user=u dbname=d"), [shown("127.0.0.1:5432")]);
+    }
+
+    #[test]
+    fn a_url_without_a_server_or_with_odd_numbers_is_refused() {
+        for (url, said) in [
+            ("user=u", "names no server"),
+            ("host=a,b port=1,2,3", "equally many"),
+            ("host=a,b hostaddr=127.0.0.1", "equally many"),
+        ] {
+            assert!(hosts(url).is_err_and(|error| error.to_string().contains(said)), "{url}");
+        }
+    }
+}

@@ -50,10 +50,21 @@ async fn nothing_is_published_while_the_server_takes_no_writes_and_all_of_it_aft
     daemon.wait_ready(secs(10));
     assert_eq!(oracle.duplicates(&db).await, 0);
     assert_eq!(db.count("attempts > 0").await, 0);
-    // Awake again by its bell alone.
-    wait_until(secs(10), async || daemon.get("/readyz").is_some_and(|(_, text)| !text.contains("listener: "))).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_with_nothing_to_do_notices_too_and_is_woken_by_the_first_row_after() {
+    let between = Between::new(Rig::private("read_only_idle", Own::Postgres));
+    let daemon = between.start(ASLEEP);
+    let db = between.rig.db().await;
+    read_only(&between, true);
+    assert_says(&daemon, "postgres: ", READ_ONLY);
+    assert_says(&daemon, "listener: ", READ_ONLY);
+    read_only(&between, false);
+    daemon.wait_ready(secs(20));
+    wait_until(secs(20), async || daemon.get("/readyz").is_some_and(|(_, text)| !text.contains("listener: "))).await;
     db.insert_rows("now", 1).await;
-    oracle.settled(&db).await;
+    Oracle::new(&between.rig, &[("now", "due")]).settled(&db).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
