@@ -5,6 +5,7 @@
 
 pub(crate) mod build;
 mod looks;
+mod tasks;
 
 use crate::admin::http;
 use crate::broker::Broker;
@@ -17,8 +18,8 @@ use build::Parts;
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::sync::Arc;
+use tasks::{TaskEnd, Tasks};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// Why the daemon ended.
 #[derive(Debug)]
@@ -30,9 +31,6 @@ pub enum Ended {
     /// Anything else.
     Failed(String),
 }
-
-/// What ends a task before the stop.
-type TaskEnd = Result<(), Ended>;
 
 /// Runs the daemon until it is asked to stop.
 ///
@@ -50,8 +48,8 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     let (stop, broker, health) = (parts.stop.clone(), parts.broker.clone(), Arc::clone(&parts.health));
     let (metrics, fresh) = (Arc::clone(&parts.metrics), Arc::clone(&parts.fresh));
     let shown = http::Shown { health: Arc::clone(&health), metrics, fresh };
-    let mut tasks = Tasks::spawn(parts);
-    tasks.spawn_other("the HTTP side", stop.clone(), serve(listener, shown, stop.clone()));
+    let mut tasks = spawn(parts);
+    tasks.spawn_other("the HTTP side", serve(listener, shown, stop.clone()));
     systemd::ready();
     tracing::info!("duebox {} is running", env!("CARGO_PKG_VERSION"));
     loop {
@@ -64,12 +62,12 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
             ended = tasks.first_end() => return Ok(ended),
         }
     }
-    tracing::info!("stopping: no new claims, {} workers finish what is in flight", tasks.workers.len());
+    tracing::info!("stopping: no new claims, {} workers finish what is in flight", tasks.workers());
     systemd::stopping();
     stop.raise();
     let again = async { while !matches!(signals.next().await, Some(SIGTERM | SIGINT) | None) {} };
     tokio::select! {
-        () = tasks.drain(&broker) => Ok(Ended::Stopped),
+        ended = tasks.drain(|| { broker.shared.release(); broker.isolated.release(); }) => Ok(ended),
         () = tokio::time::sleep(grace) => Ok(Ended::Failed(format!(
             "still busy after relay.shutdown_grace = {grace:?}; what was not confirmed is not marked sent"
         ))),
@@ -77,112 +75,66 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     }
 }
 
-/// Every task of the daemon.
-struct Tasks {
-    /// Those that may have messages in flight.
-    workers: JoinSet<TaskEnd>,
-    /// Those that they need.
-    others: JoinSet<TaskEnd>,
+/// Spawns every loop of the daemon.
+fn spawn(parts: Parts) -> Tasks {
+    let mut tasks = Tasks::new(parts.stop.clone());
+    let relay = Arc::new(parts.relay());
+    let parts = Arc::new(parts);
+    // Nothing is claimed before the schema has been found good.
+    let (open, gate) = watch::channel(false);
+    let checked = Arc::clone(&parts);
+    tasks.spawn_other("the schema check", async move { looks::check_schema(&checked, &open).await });
+    for index in 0..=parts.config.relay.workers {
+        let (name, lane) = match index {
+            0 => ("isolated worker".to_owned(), Lane::Isolated),
+            _ => (format!("worker {index}"), Lane::Shared),
+        };
+        let work = work(Arc::clone(&relay), name.clone(), lane, gate.clone(), parts.stop.clone());
+        tasks.spawn_worker(name, work);
+    }
+    spawn_links(&mut tasks, &parts);
+    spawn_watchers(&mut tasks, &parts);
+    spawn_sweeps(&mut tasks, &parts, &gate);
+    tasks
 }
 
-impl Tasks {
-    fn spawn(parts: Parts) -> Self {
-        let mut tasks = Self { workers: JoinSet::new(), others: JoinSet::new() };
-        let relay = Arc::new(parts.relay());
-        let parts = Arc::new(parts);
-        // Nothing is claimed before the schema has been found good.
-        let (open, gate) = watch::channel(false);
-        let checked = Arc::clone(&parts);
-        let stop = parts.stop.clone();
-        tasks.spawn_other("the schema check", stop.clone(), async move { looks::check_schema(&checked, &open).await });
-        for index in 0..=parts.config.relay.workers {
-            let (name, lane) = match index {
-                0 => ("isolated worker".to_owned(), Lane::Isolated),
-                _ => (format!("worker {index}"), Lane::Shared),
-            };
-            let work = work(Arc::clone(&relay), name.clone(), lane, gate.clone(), stop.clone());
-            tasks.workers.spawn(owned(name, stop.clone(), work));
-        }
-        tasks.spawn_links(&parts);
-        tasks.spawn_watchers(&parts);
-        tasks.spawn_sweeps(&parts, &gate);
-        tasks
-    }
+fn spawn_links(tasks: &mut Tasks, parts: &Arc<Parts>) {
+    let tiers: Vec<_> = parts.config.tiers.values().cloned().collect();
+    let (shared, isolated) = (Arc::clone(&parts.broker.shared), Arc::clone(&parts.broker.isolated));
+    let ended = |ended: Result<(), String>| ended.map_err(Ended::Misconfigured);
+    tasks.spawn_other("the connection to RabbitMQ", async move { ended(Box::pin(shared.run(&tiers)).await) });
+    tasks.spawn_other("the isolated connection to RabbitMQ", async move { ended(Box::pin(isolated.run(&[])).await) });
+}
 
-    fn spawn_other(&mut self, name: &str, stop: Stop, work: impl Future<Output = TaskEnd> + Send + 'static) {
-        self.others.spawn(owned(name.to_owned(), stop, work));
-    }
-
-    fn spawn_links(&mut self, parts: &Arc<Parts>) {
-        let tiers: Vec<_> = parts.config.tiers.values().cloned().collect();
-        let (shared, isolated) = (Arc::clone(&parts.broker.shared), Arc::clone(&parts.broker.isolated));
-        let ended = |ended: Result<(), String>| ended.map_err(Ended::Misconfigured);
-        let work = async move { ended(Box::pin(shared.run(&tiers)).await) };
-        self.spawn_other("the connection to RabbitMQ", parts.stop.clone(), work);
-        let work = async move { ended(Box::pin(isolated.run(&[])).await) };
-        self.spawn_other("the isolated connection to RabbitMQ", parts.stop.clone(), work);
-    }
-
-    fn spawn_watchers(&mut self, parts: &Arc<Parts>) {
-        let stop = || parts.stop.clone();
-        if parts.config.outbox.wake == WakeMode::Notify {
-            let parts = Arc::clone(parts);
-            let work = async move {
-                parts.doorbell.run(&parts.stop).await;
-                Ok(())
-            };
-            self.spawn_other("the listener", stop(), work);
-        }
-        let shared = Arc::clone(parts);
-        self.spawn_other("the backlog count", stop(), async move { looks::count_backlog(&shared).await });
-        let shared = Arc::clone(parts);
-        self.spawn_other("the record of queues", stop(), async move { looks::record_queues(&shared).await });
-        let shared = Arc::clone(parts);
-        let work = async move {
-            systemd::run(&shared.health, &shared.stop).await;
+fn spawn_watchers(tasks: &mut Tasks, parts: &Arc<Parts>) {
+    if parts.config.outbox.wake == WakeMode::Notify {
+        let parts = Arc::clone(parts);
+        tasks.spawn_other("the listener", async move {
+            parts.doorbell.run(&parts.stop).await;
             Ok(())
-        };
-        self.spawn_other("the talk to systemd", stop(), work);
+        });
     }
+    let shared = Arc::clone(parts);
+    tasks.spawn_other("the backlog count", async move { looks::count_backlog(&shared).await });
+    let shared = Arc::clone(parts);
+    tasks.spawn_other("the record of queues", async move { looks::record_queues(&shared).await });
+    let shared = Arc::clone(parts);
+    tasks.spawn_other("the talk to systemd", async move {
+        systemd::run(&shared.health, &shared.stop).await;
+        Ok(())
+    });
+}
 
-    fn spawn_sweeps(&mut self, parts: &Arc<Parts>, gate: &watch::Receiver<bool>) {
-        let rules = parts.config.rules.keys().filter(|_| parts.config.sweep.enabled);
-        for rule in rules.filter_map(|name| parts.sweep(name)) {
-            let (mut gate, stop) = (gate.clone(), parts.stop.clone());
-            let name = format!("the sweep of rule {}", rule.name);
-            let work = async move {
-                if opened(&mut gate, &stop).await {
-                    rule.run().await;
-                }
-                Ok(())
-            };
-            self.spawn_other(&name, parts.stop.clone(), work);
-        }
-    }
-
-    /// Waits for the first task to end, which none should before the stop.
-    async fn first_end(&mut self) -> Ended {
-        loop {
-            let ended = tokio::select! {
-                Some(ended) = self.workers.join_next() => ended,
-                Some(ended) = self.others.join_next() => ended,
-                else => return Ended::Failed("every task has ended".to_owned()),
-            };
-            match ended {
-                // A worker that saw a stop nobody here raised cannot be; go on with the others.
-                Ok(Ok(())) => {}
-                Ok(Err(reason)) => return reason,
-                Err(error) => return Ended::Failed(format!("a task died: {error}")),
+fn spawn_sweeps(tasks: &mut Tasks, parts: &Arc<Parts>, gate: &watch::Receiver<bool>) {
+    let rules = parts.config.rules.keys().filter(|_| parts.config.sweep.enabled);
+    for rule in rules.filter_map(|name| parts.sweep(name)) {
+        let (mut gate, stop) = (gate.clone(), parts.stop.clone());
+        tasks.spawn_other(&format!("the sweep of rule {}", rule.name), async move {
+            if opened(&mut gate, &stop).await {
+                rule.run().await;
             }
-        }
-    }
-
-    /// Workers first, while their connections still stand; then the rest.
-    async fn drain(&mut self, broker: &Broker) {
-        while self.workers.join_next().await.is_some() {}
-        broker.shared.release();
-        broker.isolated.release();
-        while self.others.join_next().await.is_some() {}
+            Ok(())
+        });
     }
 }
 
@@ -215,13 +167,5 @@ async fn serve(listener: tokio::net::TcpListener, shown: http::Shown, stop: Stop
     match stop.or(http::run(listener, shown)).await {
         Some(Err(error)) => Err(Ended::Failed(format!("the HTTP side failed: {error}"))),
         Some(Ok(())) | None => Ok(()),
-    }
-}
-
-/// A task's life; its end before the stop is a failure of the daemon.
-async fn owned(name: String, stop: Stop, work: impl Future<Output = TaskEnd>) -> TaskEnd {
-    match work.await {
-        Ok(()) if !stop.raised() => Err(Ended::Failed(format!("{name} ended by itself"))),
-        ended => ended,
     }
 }

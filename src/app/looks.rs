@@ -1,7 +1,8 @@
 //! The small loops that look at the database for the daemon itself: is the schema good, what waits, what was declared.
 
+use super::Ended;
 use super::build::Parts;
-use super::{Ended, TaskEnd};
+use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
 use crate::outbox::error::Error;
@@ -48,6 +49,8 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     let mut away = false;
     let mut rest = Instant::now();
     loop {
+        // Every wait below has a bound of its own: a connection to be had, and one statement.
+        parts.health.beat("backlog count", PROBE_EVERY + parts.settings.patience() * 3 + Duration::from_secs(60));
         let asked = async {
             tokio::select! {
                 () = parts.fresh.asked() => true,
@@ -115,17 +118,18 @@ pub(super) async fn record_queues(parts: &Parts) -> TaskEnd {
     let mut declared = parts.broker.shared.declared.subscribe();
     loop {
         let names: Vec<String> = declared.borrow_and_update().iter().cloned().collect();
-        let recorded = match names.is_empty() {
-            true => Ok(()),
-            false => count::record_queues(&parts.pool, &parts.settings, &names).await,
-        };
-        let next = async {
+        let turn = async {
+            let recorded = match names.is_empty() {
+                true => Ok(()),
+                false => count::record_queues(&parts.pool, &parts.settings, &names).await,
+            };
             match recorded {
                 Ok(()) => drop(declared.changed().await),
                 Err(_away) => tokio::time::sleep(RECORD_AGAIN).await,
             }
         };
-        if parts.stop.or(next).await.is_none() {
+        // A frozen database is no reason to wait at the stop: the names are written down again at the next start.
+        if parts.stop.or(turn).await.is_none() {
             return Ok(());
         }
     }

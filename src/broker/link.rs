@@ -1,5 +1,6 @@
 //! The link: one supervised connection. It is made again for ever, with growing waits and no limit of attempts.
 
+mod life;
 mod settings;
 mod up;
 
@@ -11,26 +12,19 @@ use crate::admin::metrics::{BySide, Metrics};
 use crate::backoff::Backoff;
 use crate::stop::Stop;
 use crate::tier::Tier;
-use futures_util::StreamExt;
-use lapin::Event;
 pub use settings::{Endpoint, Settings};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// How long to wait between two connects.
-const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
+/// How long to wait between two connects. Short at first, for a connection that worked is lost to a restart or a reset
+/// far more often than to something that lasts; those in a row that brought nothing wait up to the cap.
+const RECONNECT: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
 /// How long a close may take. While the broker blocks a connection its close hangs too (measured), and then the
 /// socket is cut.
 const CLOSE: Duration = Duration::from_secs(2);
-
-/// How often the state of the connection is looked at beside its events.
-const LOOK: Duration = Duration::from_secs(1);
-
-/// Looks in a row without any user, after which a connection made on demand is closed.
-const IDLE: u32 = 30;
 
 pub(super) use up::Up;
 
@@ -91,7 +85,7 @@ impl Link {
     /// heal by waiting, and the text says what to do.
     pub async fn run(&self, tiers: &[Tier]) -> Result<(), String> {
         // Apart from the failures, which begin anew with each connection: a loss goes on to the next endpoint as well.
-        let (mut failures, mut turn, mut first) = (0_usize, 0_usize, true);
+        let (mut turn, mut failures, mut first) = (0_usize, 0_u32, true);
         while !self.stop.raised() {
             if self.on_demand {
                 self.health.retire(self.name);
@@ -99,21 +93,24 @@ impl Link {
                     break;
                 }
             }
-            self.health.beat(self.name, self.settings.stall(tiers.len()));
+            self.health.beat(self.name, self.settings.stall());
             let endpoint = &self.settings.endpoints[turn % self.settings.endpoints.len()];
             let connected = Box::pin(self.stop.or(self.connect(endpoint))).await;
             match connected {
                 None => break,
                 Some(Ok(up)) => {
-                    let reason = self.life(Arc::new(up), tiers, &mut first, &mut failures).await?;
+                    let up = Arc::new(up);
+                    let reason = self.life(Arc::clone(&up), tiers, &mut first).await?;
+                    if up.proved() {
+                        failures = 0;
+                    }
                     self.lost(&reason);
                 }
                 Some(Err(error)) => self.lost(&error.to_string()),
             }
-            failures += 1;
             turn = turn.wrapping_add(1);
-            let attempt = u32::try_from(failures).unwrap_or(u32::MAX);
-            if self.stop.or(tokio::time::sleep(RECONNECT.wait(attempt))).await.is_none() {
+            failures = failures.saturating_add(1);
+            if self.stop.or(tokio::time::sleep(RECONNECT.wait(failures))).await.is_none() {
                 break;
             }
         }
@@ -147,22 +144,16 @@ impl Link {
     }
 
     /// One connection's life; returns why it ended.
-    async fn life(
-        &self,
-        up: Arc<Up>,
-        tiers: &[Tier],
-        first: &mut bool,
-        failures: &mut usize,
-    ) -> Result<String, String> {
+    async fn life(&self, up: Arc<Up>, tiers: &[Tier], first: &mut bool) -> Result<String, String> {
         // One listener, always polled: two would split the events between them.
         let mut events = up.connection.events_listener();
         if !self.on_demand {
-            let report =
-                match self.stop.or(topology::ensure(&up.connection, &self.settings, tiers, &self.known())).await {
-                    None => return Ok("stopping".to_owned()),
-                    Some(Err(error)) => return Ok(self.close(up, error.to_string()).await),
-                    Some(Ok(report)) => report,
-                };
+            let ensure = topology::ensure(&up.connection, &self.settings, tiers, self.known());
+            let report = match self.patient(ensure).await {
+                None => return Ok(self.close(up, "stopping".to_owned()).await),
+                Some(Err(error)) => return Ok(self.close(up, error.to_string()).await),
+                Some(Ok(report)) => report,
+            };
             if std::mem::take(first) {
                 if let Some(mismatch) = report.mismatches() {
                     self.close(up, String::new()).await;
@@ -175,93 +166,27 @@ impl Link {
             self.metrics.set_up("rabbitmq", true);
             self.health.well(&Part::RabbitMq);
         }
-        *failures = 0;
         self.state.send_replace(Some(Arc::clone(&up)));
         let reason = self.watch(&up, tiers, &mut events).await;
         self.state.send_replace(None);
         Ok(self.close(up, reason).await)
     }
 
-    /// Watches a connection until it ends, or must.
-    async fn watch(&self, up: &Arc<Up>, tiers: &[Tier], events: &mut (impl StreamExt<Item = Event> + Unpin)) -> String {
-        let mut check = tokio::time::interval(self.settings.topology_check);
-        check.reset();
-        let mut look = tokio::time::interval(LOOK);
-        let mut idle = 0;
+    /// Waits for `work`, whose every step has a bound of its own, or for the stop; shows signs of life meanwhile.
+    async fn patient<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
         loop {
-            self.health.beat(self.name, self.settings.stall(tiers.len()));
-            let due = tokio::select! {
-                () = self.stop.wait() => return self.drained().await,
-                () = up.suspect.notified() => return "no answer to anything published over it".to_owned(),
-                event = events.next() => {
-                    if let Some(reason) = self.event(up, event) {
-                        return reason;
-                    }
-                    false
-                }
-                _ = look.tick() => {
-                    if !up.connection.status().connected() {
-                        return "connection lost".to_owned();
-                    }
-                    // Held by us and by the state only: no publisher has been using it for a while.
-                    idle = if self.on_demand && Arc::strong_count(up) <= 2 { idle + 1 } else { 0 };
-                    if idle > IDLE {
-                        return "no longer needed".to_owned();
-                    }
-                    false
-                }
-                _ = check.tick() => true,
-                () = self.check.notified() => true,
-            };
-            if due && !self.on_demand && !*up.blocked.borrow() {
-                check.reset();
-                match topology::ensure(&up.connection, &self.settings, tiers, &self.known()).await {
-                    Ok(report) => self.note(tiers, &report),
-                    Err(error) => return error.to_string(),
-                }
+            self.health.beat(self.name, self.settings.stall());
+            match self.stop.or(tokio::time::timeout(self.settings.connect_timeout, &mut work)).await? {
+                Ok(done) => return Some(done),
+                Err(_still_at_it) => {}
             }
         }
-    }
-
-    /// At the stop the connection stays up until the last publisher has let go of it.
-    async fn drained(&self) -> String {
-        let mut state = self.state.subscribe();
-        // Ends when this task is dropped or when the application takes the state away: see `release`.
-        let _gone = state.wait_for(Option::is_none).await;
-        "stopping".to_owned()
     }
 
     /// Lets a stopping link close its connection: nobody publishes any more.
     pub fn release(&self) {
         self.state.send_replace(None);
-    }
-
-    /// What an event means; `Some` when the connection has ended.
-    fn event(&self, up: &Up, event: Option<Event>) -> Option<String> {
-        match event {
-            Some(Event::ConnectionBlocked(reason)) => {
-                up.blocked.send_replace(true);
-                if self.on_demand {
-                    return None;
-                }
-                self.metrics.set_up("rabbitmq", false);
-                self.health.problem(&Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
-                None
-            }
-            Some(Event::ConnectionUnblocked) => {
-                up.blocked.send_replace(false);
-                if self.on_demand {
-                    return None;
-                }
-                self.metrics.set_up("rabbitmq", true);
-                self.health.well(&Part::RabbitMq);
-                None
-            }
-            // A channel's error arrives here too; that one is its publisher's.
-            Some(Event::Error(error)) if !up.connection.status().connected() => Some(super::error::describe(&error)),
-            Some(_) => None,
-            None => Some("connection lost".to_owned()),
-        }
     }
 
     /// Delay queues that have been there before.

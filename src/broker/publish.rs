@@ -10,8 +10,8 @@ use crate::verdict::Outcome;
 use futures_util::future::join_all;
 use lapin::Channel;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The wait before a channel is asked for again after the broker refused one.
@@ -39,11 +39,12 @@ pub(super) async fn open(link: &Link) -> Publisher {
         let up = state.wait_for(Option::is_some).await.ok().and_then(|up| up.clone());
         let Some(up) = up else { continue };
         let mut blocked = up.blocked.subscribe();
-        let lost = async { drop(state.wait_for(|now| now.as_ref().is_none_or(|now| now.id != up.id)).await) };
+        let another = |now: &Option<Arc<Up>>| now.as_ref().is_none_or(|now| now.id != up.id);
         tokio::select! {
-            () = lost => continue,
+            _lost = state.wait_for(another) => continue,
             _ = blocked.wait_for(|blocked| !blocked) => {}
         }
+        let started = Instant::now();
         match channel(&up, link.settings.connect_timeout).await {
             Ok(channel) => {
                 let frame_max = up.connection.configuration().frame_max() as usize;
@@ -52,7 +53,11 @@ pub(super) async fn open(link: &Link) -> Publisher {
             }
             Err(error) => {
                 tracing::debug!(%error, "no channel: {error}");
-                tokio::time::sleep(AGAIN).await;
+                if matches!(error, Error::Deadline { .. }) {
+                    up.unanswered(started);
+                }
+                // Another connection is a reason to try at once.
+                drop(tokio::time::timeout(AGAIN, state.wait_for(another)).await);
             }
         }
     }
@@ -87,7 +92,9 @@ impl crate::relay::Publisher for Publisher {
         let answers = match answers {
             Ok(answers) => answers,
             Err(reason) => {
-                self.late(started);
+                // It costs the channel: its tags and returns are out of step. Dropped, lapin closes it.
+                self.spoilt = true;
+                self.up.unanswered(started);
                 return batch.iter().map(|_| Outcome::Lost(reason.clone())).collect();
             }
         };
@@ -95,7 +102,7 @@ impl crate::relay::Publisher for Publisher {
         let outcomes = outcomes(number, &rows, answers);
         self.spoilt = outcomes.iter().any(|o| matches!(o, Outcome::Lost(_) | Outcome::ChannelClosed { .. }));
         if !self.spoilt {
-            *self.up.last_confirm.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            self.up.confirmed();
         }
         outcomes
     }
@@ -109,17 +116,6 @@ impl crate::relay::Publisher for Publisher {
 
     fn bounds(&self) -> Bounds {
         self.bounds
-    }
-}
-
-impl Publisher {
-    /// A missed deadline costs the channel; it costs the connection only if no channel got an answer meanwhile.
-    fn late(&mut self, started: Instant) {
-        self.spoilt = true;
-        let last = *self.up.last_confirm.lock().unwrap_or_else(PoisonError::into_inner);
-        if last < started && !*self.up.blocked.borrow() {
-            self.up.suspect.notify_one();
-        }
     }
 }
 

@@ -27,9 +27,9 @@ pub(super) async fn ensure(
     connection: &Connection,
     settings: &Settings,
     tiers: &[Tier],
-    known: &BTreeSet<String>,
+    known: BTreeSet<String>,
 ) -> Result<Report, Error> {
-    let mut check = Check { connection, settings, known: known.clone(), report: Report::default() };
+    let mut check = Check { connection, settings, known, report: Report::default() };
     for tier in tiers {
         let target = check.target(tier).await?;
         let delay = check.delay(tier).await?;

@@ -34,15 +34,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How long a link may be busy without a sign of life: every step of a check of `tiers` has a bound of its own.
-    pub(super) fn stall(&self, tiers: usize) -> Duration {
-        let steps = u32::try_from(tiers).unwrap_or(u32::MAX).saturating_add(1).saturating_mul(STEPS);
-        self.connect_timeout.saturating_mul(steps) + REST
+    /// How long a link may be busy without a sign of life: one connect, or one step that has the same bound.
+    pub(super) fn stall(&self) -> Duration {
+        self.connect_timeout.saturating_mul(2) + REST
     }
 }
-
-/// Most steps that the check of one tier takes: both exchanges, both queues, both bindings, each looked at and made.
-const STEPS: u32 = 12;
 
 /// What comes on top: closing the old connection, the wait before the next, and a machine under load.
 const REST: Duration = Duration::from_secs(60);
