@@ -1,5 +1,9 @@
 //! SIGTERM is answered within the grace period whatever the relay is doing, and what is unconfirmed is not marked sent.
 
+mod first_process;
+mod grace;
+mod sweeping;
+
 use crate::support::between::{BATCH_DEADLINE, Between, GRACE, Tables, counter};
 use crate::support::daemon::Daemon;
 use crate::support::oracle::Oracle;

@@ -67,17 +67,30 @@ impl Between {
         self.started(self.postgres.port(), self.rabbit.port(), tables)
     }
 
+    /// The same as process 1 of a namespace of its own.
+    #[track_caller]
+    pub(crate) fn start_first(&self, tables: Tables<'_>) -> Daemon {
+        let toml = self.toml(tables, self.postgres.port(), self.rabbit.port());
+        self.working(tables, || Daemon::start_first(&self.rig, &toml))
+    }
+
     /// Starts a relay past the proxies and waits until it is ready, and each of its workers too.
     #[track_caller]
     pub(crate) fn start_past(&self, tables: Tables<'_>) -> Daemon {
         self.started(self.rig.postgres().port(), self.rig.rabbit().port(), tables)
     }
 
-    /// A fault that comes before a worker has its channel would find nothing in flight.
     #[track_caller]
     fn started(&self, postgres_port: u16, rabbit_port: u16, tables: Tables<'_>) -> Daemon {
+        let toml = self.toml(tables, postgres_port, rabbit_port);
+        self.working(tables, || Daemon::start(&self.rig, &toml))
+    }
+
+    /// A fault that comes before a worker has its channel would find nothing in flight.
+    #[track_caller]
+    fn working(&self, tables: Tables<'_>, start: impl FnOnce() -> Daemon) -> Daemon {
         let channels = self.channels() + workers(tables.relay);
-        let daemon = Daemon::start(&self.rig, &self.toml(tables, postgres_port, rabbit_port));
+        let daemon = start();
         daemon.wait_ready(START);
         eventually("each worker has a channel", START, || self.channels() >= channels);
         daemon
@@ -102,7 +115,8 @@ impl Between {
         let mut base = self.rig.relay_base(&self.relay);
         (base.postgres_port, base.rabbit_port) = (postgres_port, rabbit_port);
         let patience = if postgres.contains("statement_timeout") { "" } else { "statement_timeout = \"2s\"\n" };
-        base.postgres = format!("connect_timeout = \"2s\"\n{patience}{postgres}");
+        let connect = if postgres.contains("connect_timeout") { "" } else { "connect_timeout = \"2s\"\n" };
+        base.postgres = format!("{connect}{patience}{postgres}");
         base.rabbitmq = "connect_timeout = \"2s\"\nheartbeat = \"2s\"\n".to_owned();
         let relay = [("batch_deadline", "\"2s\""), ("shutdown_grace", "\"10s\""), ("batch_rows", "50")]
             .iter()

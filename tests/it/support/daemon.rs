@@ -1,7 +1,7 @@
 //! The real binary as a child process: `duebox run` and the one-shot commands.
 
 use super::http;
-use super::process::Process;
+use super::process::{self, Process};
 use super::rig::Rig;
 use super::run::run;
 use nix::sys::signal::Signal;
@@ -14,9 +14,14 @@ use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_duebox");
 
+/// Options of `unshare` for a process namespace whose process 1 ends with its parent.
+const NAMESPACE: [&str; 3] = ["--pid", "--fork", "--kill-child"];
+
 /// A running `duebox run`. Dropping it kills it.
 pub(crate) struct Daemon {
     process: Process,
+    /// It is process 1 of its namespace, and `process` is its parent.
+    first: bool,
     admin_port: u16,
     config: PathBuf,
     log: Arc<Mutex<String>>,
@@ -33,10 +38,31 @@ impl Daemon {
     #[track_caller]
     pub(crate) fn start_with(rig: &Rig, toml: &str, env: &[(&str, &str)]) -> Self {
         let folder = run().folder("daemon");
+        let mut command = command(BINARY, &folder);
+        command.envs(env.iter().copied());
+        Self::spawn(rig, &folder, toml, command)
+    }
+
+    /// The same as process 1 of a namespace of its own, as in a container. Its pid is then that of its parent, which
+    /// waits for it and ends with its code.
+    #[track_caller]
+    pub(crate) fn start_first(rig: &Rig, toml: &str) -> Self {
+        let folder = run().folder("daemon");
+        let mut command = command("unshare", &folder);
+        command.args(NAMESPACE).arg(BINARY);
+        Self { first: true, ..Self::spawn(rig, &folder, toml, command) }
+    }
+
+    /// Whether this machine makes process namespaces.
+    pub(crate) fn can_be_first() -> bool {
+        Command::new("unshare").args(NAMESPACE).arg("true").output().is_ok_and(|done| done.status.success())
+    }
+
+    #[track_caller]
+    fn spawn(rig: &Rig, folder: &Path, toml: &str, mut command: Command) -> Self {
         let config = folder.join("relay.toml");
         fs::write(&config, toml).unwrap();
-        let mut command = command(&folder);
-        command.arg("run").arg("--config").arg(&config).envs(env.iter().copied());
+        command.arg("run").arg("--config").arg(&config);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command, "KILL");
         let log = Arc::default();
@@ -44,7 +70,7 @@ impl Daemon {
         capture(process.child().stderr.take(), &log);
         let admin_port = admin_port(toml);
         eprintln!("{}: daemon {} with {}", rig.name(), process.pid(), config.display());
-        Self { process, admin_port, config, log }
+        Self { process, first: false, admin_port, config, log }
     }
 
     /// Its relay.toml, for a test that changes it and sends SIGHUP.
@@ -120,7 +146,10 @@ impl Daemon {
 
     /// Sends any signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        self.process.signal(signal);
+        match self.first {
+            false => self.process.signal(signal),
+            true => process::children(self.pid()).into_iter().for_each(|child| process::send(child, signal)),
+        }
     }
 
     /// Waits for its end and returns the exit code; 128 + n when signal n ended it.
@@ -133,8 +162,17 @@ impl Daemon {
 
     /// The most memory it ever had resident.
     pub(crate) fn vm_hwm_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    /// The memory it has resident now.
+    pub(crate) fn vm_rss_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    fn memory_kib(&self, what: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(what)).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
@@ -170,7 +208,7 @@ pub(crate) fn run_cli(args: &[&str]) -> (i32, String, String) {
 
 /// The same with environment variables. A relay.toml is looked for in an empty folder unless `--config` is given.
 pub(crate) fn run_cli_with(args: &[&str], env: &[(&str, &str)]) -> (i32, String, String) {
-    let output = command(&run().folder("cli")).args(args).envs(env.iter().copied()).output().unwrap();
+    let output = command(BINARY, &run().folder("cli")).args(args).envs(env.iter().copied()).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (code(output.status), text(&output.stdout), text(&output.stderr))
 }
@@ -186,9 +224,9 @@ impl Rig {
     }
 }
 
-/// The binary in `folder`, without settings from the environment of the test run.
-fn command(folder: &Path) -> Command {
-    let mut command = Command::new(BINARY);
+/// A program in `folder`, without settings from the environment of the test run.
+fn command(program: &str, folder: &Path) -> Command {
+    let mut command = Command::new(program);
     command.current_dir(folder).env("NO_COLOR", "1");
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DUEBOX_") || name.starts_with("PG")) {
         command.env_remove(name);
