@@ -22,9 +22,9 @@ use tokio::sync::{Notify, watch};
 /// far more often than to something that lasts; those in a row that brought nothing wait up to the cap.
 const RECONNECT: Backoff = Backoff { min: Duration::from_millis(100), max: Duration::from_secs(5) };
 
-/// How long a close may take. While the broker blocks a connection its close hangs too (measured), and then the
-/// socket is cut.
-const CLOSE: Duration = Duration::from_secs(2);
+/// How long a close may take. While the broker blocks a connection its close hangs too, and so does one of a connection
+/// that was reset a moment ago (measured); then the socket is cut.
+const CLOSE: Duration = Duration::from_secs(1);
 
 pub(super) use up::Up;
 

@@ -65,8 +65,8 @@ async fn no_stop_takes_longer_than_the_grace_period() {
         db.batch_execute("truncate duebox.outbox").await.unwrap();
     }
     // In the middle of a settle that the database does not answer.
-    between.rabbit.set(Mode::Delay(millis(400)));
     let mut daemon = between.start(TABLES);
+    between.rabbit.set(Mode::Delay(millis(400)));
     db.insert_rows("now", 500).await;
     wait_until(secs(20), async || counter(&daemon, "published", "now") >= 50.0).await;
     between.postgres.set(Mode::DropServerToClient);
