@@ -134,13 +134,17 @@ impl Link {
             }
             return;
         }
-        self.metrics.set_up("rabbitmq", false);
-        // Who consumes is unknown now, and what is unknown is absent.
-        self.metrics.target_consumers.clear();
-        self.health.forget_consumers();
+        self.away();
         if !self.stop.raised() {
             self.health.problem(&Part::RabbitMq, reason);
         }
+    }
+
+    /// Nothing can be published, and who consumes is unknown now: what is unknown is absent.
+    fn away(&self) {
+        self.metrics.set_up("rabbitmq", false);
+        self.metrics.target_consumers.clear();
+        self.health.forget_consumers();
     }
 
     /// One connection's life; returns why it ended.

@@ -6,6 +6,7 @@ mod held;
 mod poison;
 mod postgres;
 mod relays;
+mod silent;
 mod unanswered;
 mod waiting;
 

@@ -2,3 +2,4 @@
 
 mod http;
 mod systemd;
+mod useless;

@@ -101,7 +101,7 @@ impl Link {
                 if self.on_demand {
                     return None;
                 }
-                self.metrics.set_up("rabbitmq", false);
+                self.away();
                 self.health.problem(&Part::RabbitMq, &format!("the broker blocks publishing: {reason}"));
                 None
             }
@@ -112,6 +112,7 @@ impl Link {
                 }
                 self.metrics.set_up("rabbitmq", true);
                 self.health.well(&Part::RabbitMq);
+                self.check.notify_one();
                 None
             }
             // A channel's error arrives here too; that one is its publisher's.

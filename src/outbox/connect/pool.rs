@@ -68,10 +68,13 @@ impl Pool {
     }
 
     /// Draws the consequence of an error for the other connections: a server that takes no writes any more is not the
-    /// primary, and what is connected to it would only find that out one by one.
+    /// primary, and one that does not even tell us that a statement took too long is gone or cut off from us. What is
+    /// connected to it would only find that out one by one, each after its own deadline.
     pub(super) fn note(&self, error: &Error) {
-        if matches!(error, Error::ReadOnly { .. }) {
+        if matches!(error, Error::ReadOnly { .. } | Error::Deadline { .. }) {
             self.inner.retain(|_, _| false);
+        }
+        if matches!(error, Error::ReadOnly { .. }) {
             self.moved.0.notify_waiters();
         }
     }

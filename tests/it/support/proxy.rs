@@ -20,6 +20,9 @@ pub(crate) enum Mode {
     Pass,
     /// Swallow both ways, ends of stream included: no FIN, no RST. What was swallowed does not come back.
     BlackHole,
+    /// The connections there are stay black holes for good, whatever comes after; new ones are forwarded. What a
+    /// firewall does that has lost its memory, or an address that has moved.
+    Forget,
     /// The client's bytes arrive, the server's vanish: the ack is lost.
     DropServerToClient,
     /// The server's bytes arrive, the client's vanish.
@@ -114,6 +117,16 @@ impl Shared {
         *self.mode.borrow()
     }
 
+    /// Resolves when what is connected now is forgotten: at the next switch to that mode.
+    async fn forgotten(&self) {
+        let mut mode = self.mode.subscribe();
+        while mode.changed().await.is_ok() {
+            if *mode.borrow_and_update() == Mode::Forget {
+                return;
+            }
+        }
+    }
+
     /// Resolves when the mode satisfies `wanted`, at once if it does.
     async fn until(&self, wanted: impl Fn(Mode) -> bool) {
         let changed = self.mode.subscribe().wait_for(|mode| wanted(*mode)).await.is_ok();
@@ -164,6 +177,7 @@ async fn serve_one(mut client: TcpStream, shared: &Shared) {
     let (from_server, to_server) = server.split();
     let broken = tokio::select! {
         () = shared.until(|mode| mode == Mode::Reset) => true,
+        () = shared.forgotten() => return std::future::pending().await,
         ends = async { tokio::try_join!(
             pump(from_client, to_server, Way::ToServer, shared),
             pump(from_server, to_client, Way::ToClient, shared),
@@ -236,7 +250,7 @@ impl Mode {
             Self::BlackHole => true,
             Self::DropServerToClient => way == Way::ToClient,
             Self::DropClientToServer => way == Way::ToServer,
-            Self::Pass | Self::FreezeAccept | Self::Reset | Self::Delay(_) | Self::CutAfter(_) => false,
+            Self::Pass | Self::Forget | Self::FreezeAccept | Self::Reset | Self::Delay(_) | Self::CutAfter(_) => false,
         }
     }
 }
