@@ -79,14 +79,15 @@ impl Case {
         self.daemon.wait_ready(START);
         let text = || self.daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
         wait_until(PATIENCE, async || !text().contains(self.side.line())).await;
-        self.sent().await;
+        // So many that every worker has a connection of the pool.
+        self.sent(3_000).await;
     }
 
-    /// Writes a row and waits until it is sent.
-    async fn sent(&self) -> Duration {
+    /// Writes rows and waits until they are sent.
+    async fn sent(&self, rows: i32) -> Duration {
         let db = self.rig.db().await;
         let begun = Instant::now();
-        db.insert_rows("now", 1).await;
+        db.insert_rows("now", rows).await;
         wait_until(PATIENCE, async || db.count("sent_at is null").await == 0).await;
         begun.elapsed()
     }
@@ -110,7 +111,7 @@ impl Case {
         begin().await;
         let seen = self.seen().await;
         end().await;
-        let flows = self.sent().await;
+        let flows = self.sent(1).await;
         self.daemon.wait_ready(LIMIT);
         Figure { fault: fault.to_owned(), seen: Some(seen), flows }
     }
@@ -147,8 +148,9 @@ fn here(measure: impl Future<Output = Vec<Figure>>) -> Vec<Figure> {
 }
 
 /// The ways of a network to fail, each on a case of its own.
-const NETWORK: [(&str, Mode); 4] = [
+const NETWORK: [(&str, Mode); 5] = [
     ("black hole, both ways", Mode::BlackHole),
+    ("what is connected is forgotten", Mode::Forget),
     ("the server's answers vanish", Mode::DropServerToClient),
     ("reset, and every new connection too", Mode::Reset),
     ("accepts and says nothing", Mode::FreezeAccept),

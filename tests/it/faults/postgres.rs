@@ -38,7 +38,7 @@ async fn terminated(case: &Case) -> Figure {
     let db = case.rig.db_as("postgres").await;
     let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1";
     db.query(end, &[&case.role]).await.unwrap();
-    Figure { fault: "sessions terminated".to_owned(), seen: None, flows: case.sent().await }
+    Figure { fault: "sessions terminated".to_owned(), seen: None, flows: case.sent(1).await }
 }
 
 /// Every statement waits for a lock, as under a migration that nobody commits.
