@@ -1,5 +1,6 @@
 //! A row leaves at once although producers hardly ever ring, and nobody asks when there is nothing to do.
 
+mod at_once;
 mod idle;
 mod mixed;
 mod relays;
