@@ -54,3 +54,18 @@ async fn each_reset_of_the_brokers_connection_is_made_good_and_leaves_nothing_be
     let copies = oracle.duplicates(&db).await;
     assert_eq!(copies, 0, "nothing was in flight at any reset");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connects_that_nobody_answers_leave_nothing_behind() {
+    let between = Between::new(Rig::new("unanswered"));
+    between.rabbit.set(Mode::FreezeAccept);
+    let daemon = between.launch(Tables::default());
+    let tried = async |times| wait_until(secs(60), async || between.rabbit.accepted() > times).await;
+    // Given up each time after 2 s; the client library would wait for ever, in a thread of its own.
+    tried(1).await;
+    let before = Use::of(&daemon);
+    tried(6).await;
+    let after = Use::of(&daemon);
+    eprintln!("5 connects without an answer: {before}, then {after}");
+    after.assert_flat_since(&before);
+}
