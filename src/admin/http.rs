@@ -70,3 +70,25 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 async fn status(State(shown): State<Shown>) -> Response {
     axum::Json(status::daemon(&shown.health)).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::health::Part;
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_stalled_loop_is_ill_health_and_an_outage_is_not() {
+        let shown = Shown { health: Arc::default(), metrics: Arc::default(), fresh: Arc::default() };
+        shown.health.beat("worker 1", Duration::from_secs(60));
+        shown.health.problem(&Part::RabbitMq, "connection refused");
+        shown.health.problem(&Part::Postgres, "connection refused");
+        assert_eq!(healthz(State(shown.clone())).await.status(), StatusCode::OK);
+        assert_eq!(readyz(State(shown.clone())).await.status(), StatusCode::SERVICE_UNAVAILABLE);
+        shown.health.beat("worker 2", Duration::ZERO);
+        let answer = healthz(State(shown)).await;
+        assert_eq!(answer.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let text = axum::body::to_bytes(answer.into_body(), 1_000).await.unwrap();
+        assert_eq!(text, "stalled: worker 2\n");
+    }
+}
