@@ -41,7 +41,7 @@ pub struct ByState {
 
 type PerTier = Family<ByTier, Counter>;
 
-/// A gauge of seconds.
+/// A gauge of seconds, or of a share.
 pub type Seconds = Gauge<f64, AtomicU64>;
 
 /// All metrics of one daemon.
@@ -68,6 +68,8 @@ pub struct Metrics {
     pub backlog: Family<ByTier, Gauge>,
     /// Pending rows held until later.
     pub held: Family<ByTier, Gauge>,
+    /// How full the server's queue of notifications is, from 0 to 1; NaN when unknown.
+    pub notification_queue: Seconds,
     /// Age of the oldest row that could go now.
     pub oldest_age: Family<ByTier, Seconds>,
     /// 1 for each tier that rows name and this relay does not know.
@@ -105,6 +107,10 @@ impl Default for Metrics {
             up: register!("up", "1 while this end is usable"),
             backlog: register!("backlog", "Pending rows that could go now; absent when unknown"),
             held: register!("held", "Pending rows held until later; absent when unknown"),
+            notification_queue: register!(
+                "notification_queue_usage",
+                "How full the server's queue of notifications is, from 0 to 1; NaN when unknown"
+            ),
             oldest_age: register!("oldest_age_seconds", "Age of the oldest row that could go now"),
             unknown_tier: register!("unknown_tier", "1 for each tier that rows name and this relay does not know"),
             target_consumers: register!("target_consumers", "Consumers on the tier's target queue"),
@@ -127,6 +133,7 @@ impl Metrics {
                 drop(family.get_or_create(&label));
             }
         }
+        self.notification_queue.set(f64::NAN);
         for side in ["postgres", "rabbitmq"] {
             drop(self.reconnects.get_or_create(&BySide { side }));
             self.set_up(side, false);

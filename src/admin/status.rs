@@ -33,6 +33,24 @@ pub struct Daemon {
     pub waits_for: Vec<i32>,
 }
 
+impl Daemon {
+    /// Whether it is awake, in words.
+    #[must_use]
+    pub fn wakefulness(&self) -> String {
+        let pids: Vec<String> = self.waits_for.iter().map(i32::to_string).collect();
+        match (self.wakefulness.as_str(), pids.is_empty()) {
+            ("asleep", _) => "asleep: inserts ring".to_owned(),
+            ("polling", _) => "polling: inserts do not ring".to_owned(),
+            ("leaving", false) => format!(
+                "going to sleep, waits for open transactions that have inserted: pid {} of pg_stat_activity",
+                pids.join(", ")
+            ),
+            ("leaving", true) => "going to sleep".to_owned(),
+            (other, _) => other.to_owned(),
+        }
+    }
+}
+
 /// The view of a daemon with this health.
 #[must_use]
 pub fn daemon(health: &Health) -> Daemon {
@@ -49,5 +67,18 @@ pub fn daemon(health: &Health) -> Daemon {
         stalled: health.stalled(),
         wakefulness: wakefulness.name().to_owned(),
         waits_for: wakefulness.waits_for().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_says_whom_it_waits_for() {
+        let mut daemon = daemon(&Health::default());
+        assert_eq!(daemon.wakefulness(), "awake");
+        (daemon.wakefulness, daemon.waits_for) = ("leaving".to_owned(), vec![7, 9]);
+        assert!(daemon.wakefulness().ends_with("that have inserted: pid 7, 9 of pg_stat_activity"));
     }
 }

@@ -60,7 +60,7 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
         let Some(asked) = parts.stop.or(asked).await else { return Ok(()) };
         let seen = if asked && Instant::now() >= rest {
             let started = Instant::now();
-            let Some(counted) = parts.stop.or(count(parts)).await else { return Ok(()) };
+            let Some(counted) = Box::pin(parts.stop.or(count(parts))).await else { return Ok(()) };
             // At most a twentieth of the time: a count walks every pending row.
             rest = Instant::now() + started.elapsed() * 20;
             Some(counted)
@@ -90,6 +90,8 @@ async fn count(parts: &Parts) -> Result<(), Error> {
     };
     let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
     parts.metrics.set_backlog(counted.as_deref().ok());
+    let usage = count::notification_queue(&parts.pool, &parts.settings).await;
+    parts.metrics.notification_queue.set(*usage.as_ref().unwrap_or(&f64::NAN));
     counted.map(drop)
 }
 

@@ -122,6 +122,9 @@ impl Status<'_> {
             }
             text.push_str(&format!("{table}\nparked {}, relays connected {}\n", overview.parked, overview.relays));
         }
+        if let Ok(daemon) = &self.daemon {
+            text.push_str(&format!("relay {}\n", daemon.wakefulness()));
+        }
         for queue in self.old_queues() {
             text.push_str(&format!(
                 "old delay queue '{queue}' only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \

@@ -95,8 +95,8 @@ fn postgres_url() -> Shape<SecretString> {
 /// The value of a parameter in a URL or in a `key=value` string.
 fn parameter<'a>(url: &'a str, name: &str) -> Option<&'a str> {
     let pairs = url.split_once("://").map_or(Some(url), |(_, rest)| rest.rsplit_once('?').map(|(_, query)| query))?;
-    let values = pairs.split(['&', ' ']).filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
-    Some(values.last()?.trim_matches('\''))
+    let mut values = pairs.split(['&', ' ']).filter_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='));
+    Some(values.next_back()?.trim_matches('\''))
 }
 
 /// What is done about exchanges and queues that are missing.

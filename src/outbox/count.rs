@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 
 const BACKLOG: &str = include_str!("../../sql/backlog.sql");
+const NOTIFICATION_QUEUE: &str = include_str!("../../sql/notification_queue.sql");
 const OVERVIEW: &str = include_str!("../../sql/overview.sql");
 const RECORD_QUEUE: &str = include_str!("../../sql/record_queue.sql");
 
@@ -27,6 +28,16 @@ pub async fn backlog(pool: &Pool, settings: &Settings) -> Result<Vec<Backlog>, E
         })
     };
     rows.iter().map(|row| read(row).map_err(Error::statement(what))).collect()
+}
+
+/// How full the server's queue of notifications is, from 0 to 1.
+///
+/// # Errors
+/// Postgres cannot be asked.
+pub async fn notification_queue(pool: &Pool, settings: &Settings) -> Result<f64, Error> {
+    let what = "ask for the notification queue";
+    let rows = once(pool, settings, what, async |client| client.query_typed(NOTIFICATION_QUEUE, &[]).await).await?;
+    rows.first().map_or(Ok(0.0), |row| row.try_get(0)).map_err(Error::statement(what))
 }
 
 /// What `status` shows beside the backlog.

@@ -1,6 +1,7 @@
 //! A row leaves at once although producers hardly ever ring, and nobody asks when there is nothing to do.
 
 mod at_once;
+mod crowd;
 mod idle;
 mod mixed;
 mod relays;

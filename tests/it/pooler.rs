@@ -2,6 +2,7 @@
 
 mod beside;
 mod commands;
+mod deaf;
 mod poll;
 
 use crate::support::db::Db;

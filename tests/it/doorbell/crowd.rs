@@ -1,0 +1,51 @@
+//! Many rings and many relays: no flood of either is one of statements, and nothing piles up in the server.
+
+use super::{AT_ONCE, NOW, Sleeper, asleep};
+use crate::support::relay::START;
+use crate::support::rig::Rig;
+use crate::support::wait::{secs, wait_until};
+
+/// Transactions that the database has ended.
+const ENDED: &str = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_inserts_are_no_wake_up_of_every_relay_for_each() {
+    const ROWS: i64 = 1_000;
+    let rig = Rig::new("crowd");
+    let role = rig.migrated();
+    let daemons = [(); 6].map(|()| rig.daemon(&role, NOW));
+    for daemon in &daemons {
+        daemon.wait_ready(START);
+        asleep(daemon);
+    }
+    let db = rig.db().await;
+    let before: i64 = db.query_one(ENDED, &[]).await.unwrap().get(0);
+    for _ in 0..ROWS {
+        db.batch_execute("insert into duebox.outbox (tier, payload) values ('now', '{}')").await.unwrap();
+    }
+    wait_until(secs(20), async || db.count("sent_at is null").await == 0).await;
+    for daemon in &daemons {
+        asleep(daemon);
+    }
+    let asked: i64 = db.query_one(ENDED, &[]).await.unwrap().get::<_, i64>(0) - before - ROWS;
+    // One claim and one look a row is what a single relay needs when each row comes alone.
+    assert!(asked < ROWS * 6, "{asked} transactions for {ROWS} rows");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_notifications_is_drained_and_pins_nothing() {
+    let mut sleeper = Sleeper::new("flood").await;
+    let flood = "select count(pg_notify('duebox.outbox', g || repeat('x', 7000))) from generate_series(1, 500) g";
+    for _ in 0..20 {
+        sleeper.db.batch_execute(flood).await.unwrap();
+    }
+    let superuser = sleeper.rig.db_as("postgres").await;
+    let clear = "select pg_notification_queue_usage() = 0 and not exists (select 1 from pg_stat_activity \
+                 where application_name = 'duebox listen' and datname = current_database() \
+                 and (backend_xmin is not null or wait_event = 'ClientWrite'))";
+    wait_until(AT_ONCE * 2, async || superuser.query_one(clear, &[]).await.unwrap().get(0)).await;
+    assert_eq!(sleeper.daemon.metric("duebox_notification_queue_usage"), Some(0.0));
+    asleep(&sleeper.daemon);
+    sleeper.one_row().await;
+    assert!(sleeper.daemon.vm_hwm_kib() < 100 * 1024, "{} kB", sleeper.daemon.vm_hwm_kib());
+}
