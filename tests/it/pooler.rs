@@ -54,9 +54,11 @@ async fn found(client: &Db) -> Vec<String> {
         show idle_in_transaction_session_timeout; show tcp_user_timeout; show default_transaction_isolation; \
         select count(*) from pg_prepared_statements; \
         select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()";
-    let rows = client.simple_query(LOOK).await.unwrap().into_iter().filter_map(|one| match one {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    });
-    rows.collect()
+    let mut found = Vec::new();
+    for answer in client.simple_query(LOOK).await.unwrap() {
+        if let SimpleQueryMessage::Row(row) = answer {
+            found.extend(row.get(0).map(str::to_owned));
+        }
+    }
+    found
 }

@@ -41,7 +41,7 @@ async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
     eprintln!("idle for {SPAN:?}: {asked} statements, {cpu:?} of CPU, VmHWM {} kB", daemon.vm_hwm_kib());
     assert_eq!(wal, after, "an idle relay writes no WAL");
     // Every 5 s a look, one transaction on one round trip (begin, look, commit); every 10 s the touch of the listener.
-    let polls = SPAN.as_secs().div_ceil(5) as usize;
+    let polls = usize::try_from(SPAN.as_secs().div_ceil(5)).unwrap();
     assert!(asked <= polls * 3 + 4, "{asked} statements in {SPAN:?}:\n{}", rig.postgres().log());
     assert!(cpu < SPAN / 20, "{cpu:?} of CPU in {SPAN:?}");
     assert!(daemon.vm_hwm_kib() < 60 * 1024, "{} kB, in a debug build", daemon.vm_hwm_kib());
