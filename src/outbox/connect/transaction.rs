@@ -23,7 +23,7 @@ pub(crate) async fn once<T>(
         let client = lent.client(what)?;
         Ok(join3(client.simple_query(&begin), work(client), client.batch_execute("commit")).await)
     });
-    let (begun, done, ended) = answers.await?;
+    let (begun, done, ended) = answers.await.inspect_err(|error| pool.note(error))?;
     let answer = begun.map_err(Error::statement(what)).and_then(|answer| refuse_read_only(what, &answer));
     let clean = answer.is_ok() && ended.is_ok();
     let answer = answer.and_then(|()| done.map_err(Error::statement(what)));

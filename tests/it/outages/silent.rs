@@ -1,6 +1,8 @@
 //! A server that lets us in and then says nothing: every wait has a bound of its own.
 
-use crate::support::wait::secs;
+use crate::support::proxy::{Mode, Proxy};
+use crate::support::rig::Rig;
+use crate::support::wait::{millis, secs};
 use duebox::outbox::connect::{self, Settings};
 use duebox::outbox::count;
 use std::io::{Read as _, Write as _};
@@ -35,4 +37,29 @@ async fn a_pool_does_not_wait_for_ever_for_the_first_statement_of_a_session() {
     assert!(error.is_away() && error.to_string().contains("127.0.0.1"), "{error}");
     drop(pool);
     server.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_connection_that_does_not_answer_condemns_the_others_of_the_pool() {
+    let rig = Rig::new("condemned");
+    rig.migrate(&[]);
+    let proxy = Proxy::new(rig.postgres().port());
+    let settings = Settings {
+        url: format!("postgres://{0}@127.0.0.1:{1}/{0}", rig.name(), proxy.port()).into(),
+        password: None,
+        schema: "duebox".into(),
+        connect_timeout: secs(10),
+        statement_timeout: millis(100),
+    };
+    let pool = connect::pool(&settings, 6).unwrap();
+    let count = async || count::backlog(&pool, &settings).await;
+    // Until several are in the pool at once.
+    while proxy.connections() < 4 {
+        for counted in futures_util::future::join_all((0..6).map(|_| count())).await {
+            counted.unwrap();
+        }
+    }
+    proxy.set(Mode::Forget);
+    assert!(count().await.unwrap_err().is_away());
+    count().await.expect("the next one is on a new connection");
 }
