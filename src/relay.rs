@@ -103,7 +103,7 @@ pub trait Doorbell: Send + Sync + 'static {
     /// Wakes other relays.
     fn ring(&self) -> impl Future<Output = ()> + Send;
 
-    /// Gives K back, if it is held, without having looked: other relays have to.
+    /// Gives K back, if it is held, and has other relays go the whole way to sleep: this one cannot.
     fn hand_over(&self) -> impl Future<Output = ()> + Send;
 }
 

@@ -166,7 +166,7 @@ impl Doorbell {
                 tokio::select! {
                     () = stop.wait() => {
                         // In vain when the server is gone, and then K is gone too.
-                        drop(tokio::time::timeout(HAND_OVER, crate::relay::Doorbell::hand_over(self)).await);
+                        drop(tokio::time::timeout(HAND_OVER, self.tell(true)).await);
                         Ok(true)
                     }
                     () = session.failed.notified() => {
@@ -227,6 +227,12 @@ impl Doorbell {
         drive(messages, on_note, work).await
     }
 
+    /// Gives K back and tells the others. Whether we have K or not: we may be the one that waits for somebody who saw it
+    /// held, or the only one that knows when a row falls due.
+    async fn tell(&self, for_good: bool) {
+        self.step(async |session| session.tell(&channel(&self.settings.schema), for_good).await).await;
+    }
+
     /// Runs a step on the session, if there is one. One that fails ends the connection: nobody hears then.
     async fn step<T>(&self, step: impl AsyncFnOnce(&Session) -> Result<T, Error>) -> Option<T> {
         let session = self.session().clone()?;
@@ -273,7 +279,7 @@ impl crate::relay::Doorbell for Doorbell {
 
     async fn leave(&self) -> Option<Vec<Inserting>> {
         self.step(async |session| {
-            session.release().await?;
+            session.release(false).await?;
             session.inserting(&self.settings.schema).await
         })
         .await
@@ -288,10 +294,6 @@ impl crate::relay::Doorbell for Doorbell {
     }
 
     async fn hand_over(&self) {
-        self.step(async |session| match session.release().await? {
-            true => session.ring(&channel(&self.settings.schema), OVER).await,
-            false => Ok(()),
-        })
-        .await;
+        self.tell(false).await;
     }
 }

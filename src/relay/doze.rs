@@ -2,6 +2,7 @@
 
 use super::desk::Turns;
 use super::sleep::Next;
+use super::unclaimed::Ring;
 use super::{Broker, Doorbell, Lane, Outbox, Relay, doubled};
 use crate::admin::wakefulness::Wakefulness;
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 None => self.polls(turns),
             },
             Next::Sleep => {
-                if !was_asleep && let Err(error) = self.unclaimed(turns, Instant::now(), true).await {
+                if !was_asleep && let Err(error) = self.unclaimed(turns, Instant::now(), Ring::ForAny).await {
                     turns.sleep.wake();
                     return Err(error);
                 }
@@ -83,8 +84,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     /// This relay cannot claim for a while: producers and other relays have to know.
     pub(super) async fn stand_back(&self, turns: &mut Turns) {
-        turns.sleep.wake();
-        self.outbox.doorbell().hand_over().await;
+        if turns.sleep.stand_back() {
+            self.outbox.doorbell().hand_over().await;
+        }
     }
 
     /// As [`stand_back`](Self::stand_back), unless another worker is at the desk and claims.

@@ -38,6 +38,8 @@ pub struct Sleep<T> {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase<T> {
+    /// Nobody relies on this relay: it has told the others, or has not begun.
+    Away,
     /// Rows were found, or may be there unannounced.
     Awake,
     /// Nothing was found that many times.
@@ -62,9 +64,9 @@ pub enum Next {
 }
 
 impl<T> Default for Sleep<T> {
-    /// Awake: what was committed before the start was announced to nobody.
+    /// On the way to sleep from its beginning: what was committed before the start was announced to nobody.
     fn default() -> Self {
-        Self { phase: Phase::Awake }
+        Self { phase: Phase::Away }
     }
 }
 
@@ -72,6 +74,13 @@ impl<T: PartialEq> Sleep<T> {
     /// Rows were found, or some may be there that nobody rings for: the way to sleep begins anew.
     pub fn wake(&mut self) {
         self.phase = Phase::Awake;
+    }
+
+    /// This relay cannot claim for a while. Whether others have to be told, because they may rely on it: while it is on
+    /// its way to sleep for the transactions that it waits for, and asleep for the rows whose time it alone knows.
+    #[must_use]
+    pub fn stand_back(&mut self) -> bool {
+        !matches!(std::mem::replace(&mut self.phase, Phase::Away), Phase::Away)
     }
 
     /// Whether a ring is what ends the sleep.
@@ -89,7 +98,7 @@ impl<T: PartialEq> Sleep<T> {
     /// A look found nothing to claim.
     pub fn nothing(&mut self) -> Next {
         let (phase, next) = match &self.phase {
-            Phase::Awake => (Phase::Lingering(1), Next::Look(STEP)),
+            Phase::Away | Phase::Awake => (Phase::Lingering(1), Next::Look(STEP)),
             Phase::Lingering(looks) if *looks < LINGER => (Phase::Lingering(looks + 1), Next::Look(STEP)),
             Phase::Lingering(_) => return Next::Leave,
             Phase::Leaving { open, pauses } if !open.is_empty() => return Next::Wait(pause(*pauses)),
@@ -162,6 +171,22 @@ mod tests {
         assert_eq!(sleep.nothing(), Next::Look(STEP));
         sleep.still(&[]);
         assert_eq!(sleep.open(), [0_u32; 0]);
+    }
+
+    #[test]
+    fn others_are_told_once_and_from_wherever_it_is() {
+        let mut sleep: Sleep<u32> = Sleep::default();
+        assert!(!sleep.stand_back(), "nobody relies on a relay that has not begun");
+        sleep.wake();
+        assert!(sleep.stand_back());
+        assert!(!sleep.stand_back());
+        for open in [vec![1], vec![]] {
+            let mut sleep = lingered();
+            sleep.left(open);
+            sleep.nothing();
+            assert!(sleep.stand_back());
+            assert_eq!(sleep.nothing(), Next::Look(STEP), "and afterwards the way begins anew");
+        }
     }
 
     #[test]

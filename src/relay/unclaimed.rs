@@ -1,7 +1,7 @@
 //! Tiers with pending rows that this relay does not claim: a typo to name, or another relay's to ring for.
 
 use super::desk::Turns;
-use super::{Broker, Doorbell, Outbox, Relay};
+use super::{Broker, Doorbell, Outbox, Relay, Unclaimed};
 use crate::admin::health::Part;
 use crate::admin::metrics::ByTier;
 use crate::tier;
@@ -20,6 +20,17 @@ const ASLEEP: Duration = Duration::from_secs(60);
 /// The same while there are some: whoever mends the matter wants to see it.
 const NAMED: Duration = Duration::from_secs(5);
 
+/// Which of them are rung for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ring {
+    /// None: who sleeps has rung before.
+    Never,
+    /// Those that could go now.
+    ForDue,
+    /// All, when we fall asleep: a sleeper has to know when those that are for later fall due.
+    ForAny,
+}
+
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// Looks for them if it is time to.
     pub(super) async fn look_for_unclaimed(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
@@ -31,18 +42,19 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         if turns.unclaimed_looked.is_some_and(|at| now.duration_since(at) < every) {
             return Ok(());
         }
-        let awake = !turns.sleep.asleep();
-        self.unclaimed(turns, now, awake).await
+        let ring = if turns.sleep.asleep() { Ring::Never } else { Ring::ForDue };
+        self.unclaimed(turns, now, ring).await
     }
 
-    /// Looks for them and names those that nobody here knows. With `ring`, rings for those that are due: another relay
-    /// may claim them, and nobody has rung for it while we were awake.
-    pub(super) async fn unclaimed(&self, turns: &mut Turns, now: Instant, ring: bool) -> Result<(), O::Error> {
+    /// Looks for them and names those that nobody here knows. Rings for them: another relay may claim them, and nobody
+    /// has rung for it while we were awake.
+    pub(super) async fn unclaimed(&self, turns: &mut Turns, now: Instant, ring: Ring) -> Result<(), O::Error> {
         turns.unclaimed_looked = Some(now);
         let known: Vec<String> = self.tiers.keys().cloned().collect();
         let claimed: Vec<String> = known.iter().filter(|name| self.claims(name)).cloned().collect();
         let found = self.outbox.unclaimed(&claimed).await?;
-        if ring && found.iter().any(|tier| tier.due) {
+        let calls = |tier: &Unclaimed| ring == Ring::ForAny || ring == Ring::ForDue && tier.due;
+        if found.iter().any(calls) {
             self.outbox.doorbell().ring().await;
         }
         let names = found.into_iter().map(|found| found.tier).filter(|tier| !self.tiers.contains_key(tier));

@@ -4,6 +4,8 @@ mod at_once;
 mod crowd;
 mod idle;
 mod mixed;
+mod model;
+mod parting;
 mod relays;
 mod setting;
 mod skipped;

@@ -2,10 +2,10 @@
 
 use super::super::connect::{within, writable};
 use super::super::error::Error;
+use super::OVER;
 use crate::relay::Inserting;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
@@ -65,34 +65,41 @@ pub(super) struct Session {
     client: Client,
     key: [i32; 2],
     pub(super) pid: i32,
-    /// We hold K, as far as we know. Only the worker at the desk changes it.
-    held: AtomicBool,
+    /// Whether we hold K, as far as we know; nothing once it has been given back for good. Kept for as long as a
+    /// statement about K takes: a worker's last claim and the stop meet here.
+    held: Mutex<Option<bool>>,
     /// A step failed: the connection is of no use any more.
     pub(super) failed: Notify,
 }
 
 impl Session {
     pub(super) fn new(client: Client, facts: &Facts) -> Self {
-        Self { client, key: facts.key, pid: facts.pid, held: AtomicBool::new(false), failed: Notify::new() }
+        Self { client, key: facts.key, pid: facts.pid, held: Mutex::new(Some(false)), failed: Notify::new() }
     }
 
     /// Takes K unless we have it. Another relay may have it, or for a moment a producer: the next claim tries again.
     pub(super) async fn take(&self) -> Result<(), Error> {
-        if self.held.load(Ordering::Acquire) {
-            return Ok(());
+        let mut held = self.held.lock().await;
+        if *held == Some(false) {
+            *held = Some(self.ask_key("take the doorbell's lock", TAKE).await?);
         }
-        let taken = self.ask_key("take the doorbell's lock", TAKE).await?;
-        self.held.store(taken, Ordering::Release);
         Ok(())
     }
 
-    /// Gives K back; says whether we had it.
-    pub(super) async fn release(&self) -> Result<bool, Error> {
-        if !self.held.swap(false, Ordering::AcqRel) {
-            return Ok(false);
+    /// Gives K back; `for_good`, and never takes it again: whoever is told that we are gone relies on it.
+    pub(super) async fn release(&self, for_good: bool) -> Result<(), Error> {
+        let mut held = self.held.lock().await;
+        if *held == Some(true) {
+            self.ask_key("release the doorbell's lock", RELEASE).await?;
         }
-        self.ask_key("release the doorbell's lock", RELEASE).await?;
-        Ok(true)
+        *held = held.and((!for_good).then_some(false));
+        Ok(())
+    }
+
+    /// Gives K back, and has the others go the whole way to sleep.
+    pub(super) async fn tell(&self, channel: &str, for_good: bool) -> Result<(), Error> {
+        self.release(for_good).await?;
+        self.ring(channel, OVER).await
     }
 
     async fn ask_key(&self, what: &'static str, statement: &str) -> Result<bool, Error> {
