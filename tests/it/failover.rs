@@ -13,10 +13,10 @@ use crate::support::wait::{eventually, secs};
 /// What is said of a server that takes no writes.
 const READ_ONLY: &str = "the server takes no writes: it is a standby, or default_transaction_read_only is on there";
 
-/// `/readyz` says 503 with this in a line of that part; the relay is alive.
+/// `/readyz` has this in a line of that part, soon after the next touch of an idle listener; the relay is alive.
 #[track_caller]
 fn assert_says(daemon: &Daemon, part: &str, text: &str) {
-    eventually(&format!("/readyz: {part}{text}"), secs(20), || {
+    eventually(&format!("/readyz: {part}{text}"), secs(30), || {
         let (_, body) = daemon.get("/readyz").unwrap_or_default();
         body.lines().any(|line| line.starts_with(part) && line.contains(text))
     });

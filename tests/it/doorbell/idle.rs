@@ -23,7 +23,9 @@ async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
     asleep(&daemon);
     let db = rig.db_as("postgres").await;
     db.batch_execute("checkpoint").await.unwrap();
-    let lsn = async || -> String { db.query_one("select pg_current_wal_lsn()::text", &[]).await.unwrap().get(0) };
+    // Of insertion: what was written into memory before this test looks reaches the disk in the middle of it.
+    let insert = "select pg_current_wal_insert_lsn()::text";
+    let lsn = async || -> String { db.query_one(insert, &[]).await.unwrap().get(0) };
     let statements =
         || rig.postgres().log().lines().filter(|line| line.starts_with("<duebox") && line.contains("> LOG: ")).count();
     // The server tidies up a page of its catalog now and then, after what the migration changed there.
