@@ -35,7 +35,7 @@ async fn a_relay_that_knows_both_servers_goes_on_at_the_promoted_one() {
     let role = rig.migrated();
     let (primary, standby) = (rig.postgres(), rig.postgres().standby());
     // The standby stands first: it is passed over.
-    let text = toml(&rig, &role, &[&standby, primary], "?target_session_attrs=primary");
+    let text = toml(&rig, &role, &[&standby, primary], "");
     let daemon = Daemon::start(&rig, &text);
     daemon.wait_ready(START);
     let mut oracle = Oracle::new(&rig, &[("now", "due")]);
@@ -89,7 +89,7 @@ async fn a_listener_that_leads_to_a_standby_is_polled_for() {
     let role = rig.migrated();
     let standby = rig.postgres().standby();
     let listen = format!("[postgres]\nlisten_url = \"{}\"", standby.url(&role, rig.name()));
-    let text = toml(&rig, &role, &[rig.postgres()], "").replacen("[postgres]", &listen, 1);
+    let text = toml(&rig, &role, &[rig.postgres()], "?target_session_attrs=primary").replacen("[postgres]", &listen, 1);
     let daemon = Daemon::start(&rig, &text);
     assert_says(&daemon, "listener: ", READ_ONLY);
     daemon.wait_ready(START);
