@@ -5,6 +5,7 @@ use super::build::Parts;
 use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
+use crate::config::Wake;
 use crate::outbox::error::Error;
 use crate::outbox::{count, inspect};
 use std::time::{Duration, Instant};
@@ -26,6 +27,12 @@ pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> T
             None => return Ok(()),
             Some(Ok(found)) if found.problems.is_empty() => {
                 tracing::info!("{}", found.schema);
+                // What a listener does not hear it says itself.
+                if let Some(note) =
+                    found.note(parts.config.outbox.wake).filter(|_| parts.config.outbox.wake == Wake::Poll)
+                {
+                    tracing::warn!("{note}");
+                }
                 open.send_replace(true);
                 // The gate stays open as long as its sender lives.
                 parts.stop.wait().await;

@@ -67,7 +67,8 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
         Ok(found) => found,
         Err(error) => return Ok(Side::away("postgres", &error.to_string())),
     };
-    let (mut problems, mut notes) = (found.problems, Vec::new());
+    let mut notes = Vec::from_iter(found.note(config.outbox.wake));
+    let mut problems = found.problems;
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
     let good = problems.is_empty();
     for (name, rule) in config.rules.iter().filter(|_| good) {

@@ -4,6 +4,7 @@
 //! take it, when to give it back and how to fall asleep without missing anybody is [`crate::relay`]'s; here is the
 //! connection on which it happens, made again for ever.
 
+pub(crate) mod facts;
 mod session;
 
 use super::connect::{Pool, Settings, alone, once, within};

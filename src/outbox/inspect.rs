@@ -1,8 +1,10 @@
 //! Whether the schema is what this version needs and the role may do what it must: everything wrong at once.
 
 use super::connect::{Pool, Settings, Transaction};
+use super::doorbell::facts::{DOORBELL, Facts};
 use super::error::Error;
 use super::migrate::{self, quote_ident};
+use crate::config::Wake;
 use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
@@ -24,6 +26,24 @@ pub struct Inspection {
     pub problems: Vec<String>,
     /// The schema version in a sentence.
     pub schema: String,
+    /// Whether inserts ring, and why a relay that listens would not hear them.
+    pub doorbell: Option<(bool, Option<String>)>,
+}
+
+impl Inspection {
+    /// What to know about the doorbell with this setting; the relay works with it all the same.
+    #[must_use]
+    pub fn note(&self, wake: Wake) -> Option<String> {
+        match (wake, self.doorbell.as_ref()?) {
+            (Wake::Notify, (_, fault)) => fault.clone(),
+            (Wake::Poll, (true, _)) => Some(
+                "inserts ring although wake = \"poll\", and pay for it in every commit: unless another relay listens, run \
+                 `duebox migrate --no-doorbell`"
+                    .to_owned(),
+            ),
+            (Wake::Poll, (false, _)) => None,
+        }
+    }
 }
 
 /// Inspects the schema as the role of `pool`.
@@ -106,6 +126,27 @@ impl Asked<'_> {
             let missing: String = row.try_get(0).map_err(Error::statement(what))?;
             inspection.problems.push(format!("missing privilege: grant {missing} to {role};"));
         }
+        if let Some(row) = self.rows(what, DOORBELL, &[(&self.schema, Type::TEXT)]).await?.first() {
+            let facts = Facts::read(row).map_err(Error::statement(what))?;
+            inspection.doorbell = Some((facts.rings(), facts.fault(self.schema)));
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doorbell_that_does_not_fit_the_setting_is_noted() {
+        let note = |wake, rings, fault: Option<&str>| {
+            let doorbell = Some((rings, fault.map(str::to_owned)));
+            Inspection { doorbell, ..Inspection::default() }.note(wake)
+        };
+        assert_eq!(note(Wake::Notify, true, None), None);
+        assert_eq!(note(Wake::Notify, false, Some("no trigger")), Some("no trigger".to_owned()));
+        assert_eq!(note(Wake::Poll, false, Some("no trigger")), None);
+        assert!(note(Wake::Poll, true, None).is_some_and(|text| text.contains("--no-doorbell")));
     }
 }

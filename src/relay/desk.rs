@@ -50,6 +50,8 @@ pub(super) struct Turns {
     locked: u32,
     /// Between awake and asleep.
     pub(super) sleep: Sleep<Inserting>,
+    /// Somebody rang since the last look.
+    pub(super) rung: bool,
     /// Full batches in a row.
     pub(super) full: u32,
     pub(super) unclaimed_looked: Option<Instant>,
@@ -101,7 +103,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             };
             let rung = self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok();
             if rung {
-                (turns.idle, turns.locked) = (0, 0);
+                (turns.idle, turns.locked, turns.rung) = (0, 0, true);
             }
             if desk.wake.alarmed() {
                 turns.sleep.wake();
@@ -112,7 +114,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     /// One turn; when it brings nothing, the next step on the way to sleep, and how long it takes.
     async fn turn_or_doze(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
         self.wait_for_inserting(turns).await;
-        match self.turn(lane, turns).await? {
+        // A statement that hangs must not hold up the stop; a claim that is dropped is rolled back.
+        let Some(turn) = self.stop.or(Box::pin(self.turn(lane, turns))).await else { return Ok(Turn::Nothing(None)) };
+        match turn? {
             Turn::Batch(claimed) => {
                 if lane == Lane::Shared {
                     self.awake(turns, claimed.batch.full()).await;

@@ -20,6 +20,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     /// A batch was claimed.
     pub(super) async fn awake(&self, turns: &mut Turns, full: bool) {
         turns.sleep.wake();
+        turns.rung = false;
         self.outbox.doorbell().awake().await;
         turns.full = if full { turns.full.saturating_add(1) } else { 0 };
         if turns.full == MANY {
@@ -49,7 +50,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 None => self.polls(turns),
             },
             Next::Sleep => {
-                if !was_asleep && let Err(error) = self.unclaimed(turns, Instant::now(), Ring::ForAny).await {
+                // A ring that brings nothing may have been for a tier that nobody knows.
+                let rung = std::mem::take(&mut turns.rung);
+                let ring = if was_asleep { Ring::Never } else { Ring::ForAny };
+                if (rung || !was_asleep)
+                    && let Err(error) = self.unclaimed(turns, Instant::now(), ring).await
+                {
                     turns.sleep.wake();
                     return Err(error);
                 }

@@ -3,13 +3,13 @@
 use super::super::connect::{within, writable};
 use super::super::error::Error;
 use super::OVER;
+use super::facts::{DOORBELL, Facts};
 use crate::relay::Inserting;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Mutex, Notify};
 use tokio_postgres::Client;
 use tokio_postgres::types::{ToSql, Type};
 
-const DOORBELL: &str = include_str!("../../../sql/doorbell.sql");
 const END_SESSION: &str = include_str!("../../../sql/end_session.sql");
 const INSERTING: &str = include_str!("../../../sql/inserting.sql");
 const TAKE: &str = include_str!("../../../sql/doorbell_take.sql");
@@ -26,38 +26,6 @@ const KEEP: &str = "select set_config('idle_session_timeout', '30s', false) \
 const STEP: Duration = Duration::from_secs(2);
 
 type Parameters<'a> = [(&'a (dyn ToSql + Sync), Type)];
-
-/// What the server says about the doorbell.
-#[derive(Debug)]
-pub(super) struct Facts {
-    key: [i32; 2],
-    pub(super) pid: i32,
-    pub(super) since: SystemTime,
-    definition: Option<String>,
-}
-
-impl Facts {
-    /// Why producers cannot be heard, with the cure.
-    pub(super) fn fault(&self, schema: &str) -> Option<String> {
-        let [key1, key2] = self.key;
-        match &self.definition {
-            None => Some(format!(
-                "no trigger on {schema}.outbox rings: run `duebox migrate --doorbell`, or set wake = \"poll\" if that is meant"
-            )),
-            // A trigger without K rings for every insert: slow for producers, and right.
-            Some(definition) if definition.contains("_shared(") => {
-                let ours = format!("_shared({key1}, {key2})");
-                (!definition.contains(&ours)).then(|| {
-                    format!(
-                        "the trigger on {schema}.outbox carries the lock of another schema name (was it renamed, or \
-                         restored from a dump?): run `duebox migrate`"
-                    )
-                })
-            }
-            Some(_) => None,
-        }
-    }
-}
 
 /// One session that hears producers.
 #[derive(Debug)]
@@ -138,15 +106,7 @@ pub(super) async fn facts(client: &Client, schema: &str, before: Option<&(i32, S
     let what = "look at the doorbell";
     let rows = ask(client, what, DOORBELL, &[(&schema, Type::TEXT)]).await?;
     let row = rows.first().ok_or_else(|| Error::Unexpected(format!("{what}: no answer")))?;
-    let read = || {
-        Ok(Facts {
-            key: [row.try_get("key1")?, row.try_get("key2")?],
-            pid: row.try_get("pid")?,
-            since: row.try_get("since")?,
-            definition: row.try_get("definition")?,
-        })
-    };
-    read().map_err(Error::statement(what))
+    Facts::read(row).map_err(Error::statement(what))
 }
 
 /// Has the server end the session when we are silent for too long.
@@ -161,24 +121,4 @@ async fn ask(
     parameters: &Parameters<'_>,
 ) -> Result<Vec<tokio_postgres::Row>, Error> {
     within(what, STEP, async { client.query_typed(statement, parameters).await.map_err(Error::statement(what)) }).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn fault(definition: Option<&str>) -> Option<String> {
-        let definition = definition.map(str::to_owned);
-        Facts { key: [12, 34], pid: 1, since: SystemTime::UNIX_EPOCH, definition }.fault("duebox")
-    }
-
-    #[test]
-    fn a_doorbell_works_with_our_lock_or_with_none() {
-        assert_eq!(fault(Some("CREATE TRIGGER .. WHEN (pg_try_advisory_lock_shared(12, 34)) ..")), None);
-        assert_eq!(fault(Some("CREATE TRIGGER .. EXECUTE FUNCTION ring_on_insert()")), None);
-        assert!(
-            fault(Some("WHEN (pg_try_advisory_lock_shared(12, 345))")).is_some_and(|text| text.contains("migrate"))
-        );
-        assert!(fault(None).is_some_and(|text| text.contains("wake = \"poll\"")));
-    }
 }

@@ -10,6 +10,7 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_duebox");
@@ -25,6 +26,8 @@ pub(crate) struct Daemon {
     admin_port: u16,
     config: PathBuf,
     log: Arc<Mutex<String>>,
+    /// Those who read what it writes; they end after it.
+    readers: Vec<JoinHandle<()>>,
 }
 
 impl Daemon {
@@ -66,11 +69,10 @@ impl Daemon {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::spawn(&mut command, "KILL");
         let log = Arc::default();
-        capture(process.child().stdout.take(), &log);
-        capture(process.child().stderr.take(), &log);
+        let readers = vec![capture(process.child().stdout.take(), &log), capture(process.child().stderr.take(), &log)];
         let admin_port = admin_port(toml);
         eprintln!("{}: daemon {} with {}", rig.name(), process.pid(), config.display());
-        Self { process, first: false, admin_port, config, log }
+        Self { process, first: false, admin_port, config, log, readers }
     }
 
     /// Its relay.toml, for a test that changes it and sends SIGHUP.
@@ -157,6 +159,8 @@ impl Daemon {
     pub(crate) fn wait_exit(&mut self, within: Duration) -> i32 {
         let status = self.process.wait_exit(within);
         let status = status.unwrap_or_else(|| panic!("still running after {within:?}:\n{}", self.log()));
+        // Its last words are read only after its end.
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         code(status)
     }
 
@@ -240,7 +244,7 @@ fn code(status: std::process::ExitStatus) -> i32 {
 }
 
 /// Collects lines into `log` until the stream ends.
-fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>) {
+fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>) -> JoinHandle<()> {
     let stream = stream.expect("piped");
     let log = Arc::clone(log);
     std::thread::spawn(move || {
@@ -249,7 +253,7 @@ fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>)
             log.push_str(&String::from_utf8_lossy(&line));
             log.push('\n');
         }
-    });
+    })
 }
 
 /// The port of `[admin] listen`.
