@@ -120,7 +120,7 @@ impl Status<'_> {
                 let age = row.oldest_age.map_or_else(|| "-".to_owned(), age);
                 table.add_row([row.tier, row.backlog.to_string(), row.held.to_string(), age]);
             }
-            text.push_str(&format!("{table}\nparked {}, relays connected {}\n", overview.parked, overview.relays));
+            text.push_str(&format!("{table}\nparked {}, relays listening {}\n", overview.parked, overview.relays));
         }
         if let Ok(daemon) = &self.daemon {
             text.push_str(&format!("relay {}\n", daemon.wakefulness()));

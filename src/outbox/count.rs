@@ -49,7 +49,7 @@ pub struct Overview {
     pub pauses: Vec<String>,
     /// Delay queues that were ever declared.
     pub queues: Vec<String>,
-    /// Relays connected to this database.
+    /// Relays that listen on this database.
     pub relays: i64,
 }
 

@@ -3,7 +3,8 @@
 use super::{AT_ONCE, NOW, Sleeper, asleep, wakefulness};
 use crate::support::daemon::run_cli;
 use crate::support::db::Row;
-use crate::support::rig::Rig;
+use crate::support::relay::START;
+use crate::support::rig::{Own, Rig};
 use crate::support::wait::{eventually, secs, wait_until};
 
 const DEFINITION: &str = "select coalesce((select pg_get_triggerdef(t.oid) from pg_trigger t \
@@ -92,6 +93,45 @@ async fn every_word_that_inserts_wakes_a_sleeping_relay() {
         sleeper.due.next(AT_ONCE).await.unwrap_or_else(|| panic!("rings: {word}"));
         asleep(&sleeper.daemon);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payload_larger_than_a_notification_may_be_rings_and_leaves() {
+    let mut sleeper = Sleeper::new("large_payload").await;
+    let large = serde_json::json!({ "note": "x".repeat(9_000) });
+    sleeper.db.insert(&Row { payload: large, ..Row::new("now") }).await;
+    let delivery = sleeper.due.next(AT_ONCE).await.expect("it rings");
+    assert!(delivery.body.len() > 9_000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_transaction_needs_no_doorbell_and_then_leaves_at_a_poll() {
+    let rig = Rig::private("prepared", Own::Postgres);
+    rig.postgres().sql("postgres", "alter system set max_prepared_transactions = 5");
+    rig.postgres().restart();
+    let role = rig.migrated();
+    let db = rig.db().await;
+    let prepare = "begin; insert into duebox.outbox (tier, payload) values ('now', '{}'); prepare transaction 'order'";
+    // Nobody holds K, so the insert rings, and a transaction that has rung cannot be prepared.
+    let refused = db.batch_execute(prepare).await.unwrap_err();
+    assert!(refused.as_db_error().is_some_and(|db| db.message().contains("NOTIFY")), "{refused:?}");
+    rig.migrate(&["--no-doorbell"]);
+    let daemon = rig.daemon(&role, &format!("[outbox]\nwake = \"poll\"\npoll = \"200ms\"\n{NOW}"));
+    daemon.wait_ready(START);
+    db.batch_execute(prepare).await.unwrap();
+    db.batch_execute("commit prepared 'order'").await.unwrap();
+    wait_until(AT_ONCE, async || db.count("sent_at is not null").await == 1).await;
+    assert!(!daemon.log().contains("migrate --no-doorbell"), "{}", daemon.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_relay_that_polls_is_told_when_inserts_ring_for_nobody() {
+    let rig = Rig::new("rings_in_vain");
+    let daemon = rig.relay(&format!("[outbox]\nwake = \"poll\"\n{NOW}"));
+    daemon.wait_log("duebox migrate --no-doorbell", secs(15));
+    let (code, said, _) = run_cli(&["check", "--connect", "--config", daemon.config().to_str().unwrap()]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("inserts ring although wake = \"poll\""), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

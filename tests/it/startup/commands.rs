@@ -45,7 +45,7 @@ async fn check_and_status_answer_with_everything_up_and_with_each_part_down() {
 
     assert_says(&daemon, &["check"], 0, "good", &[]);
     assert_says(&daemon, &["check", "--connect"], 0, "good", &["postgres: good", "rabbitmq: good"]);
-    assert_says(&daemon, &["status"], 0, "ok: relaying", &["now", "t2s", "BACKLOG", "relays connected 1"]);
+    assert_says(&daemon, &["status"], 0, "ok: relaying", &["now", "t2s", "BACKLOG", "relays listening 1"]);
     assert_says(&daemon, &["config", "show"], 0, "", &["workers = 4", "default", "relay.toml", "queue = \"due\""]);
     let (code, _, json) = run(&daemon, &["status", "--json"]);
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -83,7 +83,7 @@ async fn check_and_status_answer_with_everything_up_and_with_each_part_down() {
     db.insert_rows("nwo", 2).await;
     daemon.sigterm();
     assert_eq!(daemon.wait_exit(secs(20)), 0, "{}", daemon.log());
-    let parts = ["2 row(s) name tier 'nwo'", "BACKLOG", "relays connected 0"];
+    let parts = ["2 row(s) name tier 'nwo'", "BACKLOG", "relays listening 0"];
     assert_says(&daemon, &["status"], 1, "not ok: no daemon answers at 127.0.0.1:", &parts);
     due.close().await;
     now.close().await;
