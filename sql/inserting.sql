@@ -1,9 +1,10 @@
 -- Purpose: open transactions that may have inserted into the outbox without ringing, for a relay that goes to sleep.
 --          Not pg_snapshot_xmax: it is the last completed transaction + 1, so the newest open one would be missed
 --          (measured: 5 of 5 rows stranded).
+--          A prepared transaction has no process: its pid is 0.
 -- Parameters: $1 schema text.
 -- Index: none; reads the lock table, at most 100 times a second and only on the way to sleep.
-select l.virtualtransaction as transaction, min(l.pid) as pid
+select l.virtualtransaction as transaction, coalesce(min(l.pid), 0) as pid
   from pg_locks l
  where l.locktype = 'relation' and l.mode = 'RowExclusiveLock' and l.granted
    and l.database = (select d.oid from pg_database d where d.datname = current_database())

@@ -14,6 +14,7 @@ mod doze;
 pub mod fate;
 pub mod hops;
 pub mod pace;
+mod pick;
 pub mod sleep;
 mod tell;
 mod unclaimed;

@@ -19,7 +19,7 @@ pub struct ByTier {
 /// Label of what both ends have.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct BySide {
-    /// `postgres` or `rabbitmq`.
+    /// `postgres`, `rabbitmq`, or `listener` for the connection that hears producers.
     pub side: &'static str,
 }
 

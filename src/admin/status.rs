@@ -27,7 +27,7 @@ pub struct Daemon {
     pub works: Vec<String>,
     /// Loops that are overdue.
     pub stalled: Vec<String>,
-    /// `awake`, `leaving` (on the way to sleep), `asleep` (producers ring) or `polling` (they are not heard).
+    /// `away` (it cannot claim), `awake`, `leaving` (on the way to sleep), `asleep` (producers ring) or `polling` (they are not heard).
     pub wakefulness: String,
     /// Server processes whose open transactions it waits for before it sleeps.
     pub waits_for: Vec<i32>,
@@ -40,7 +40,8 @@ impl Daemon {
         let pids: Vec<String> = self.waits_for.iter().map(i32::to_string).collect();
         match (self.wakefulness.as_str(), pids.is_empty()) {
             ("asleep", _) => "asleep: inserts ring".to_owned(),
-            ("polling", _) => "polling: inserts do not ring".to_owned(),
+            ("polling", _) => "polling: inserts are not heard".to_owned(),
+            ("away", _) => "away: it cannot claim now".to_owned(),
             ("leaving", false) => format!(
                 "going to sleep, waits for open transactions that have inserted: pid {} of pg_stat_activity",
                 pids.join(", ")
@@ -77,7 +78,7 @@ mod tests {
     #[test]
     fn it_says_whom_it_waits_for() {
         let mut daemon = daemon(&Health::default());
-        assert_eq!(daemon.wakefulness(), "awake");
+        assert_eq!(daemon.wakefulness(), "away: it cannot claim now");
         (daemon.wakefulness, daemon.waits_for) = ("leaving".to_owned(), vec![7, 9]);
         assert!(daemon.wakefulness().ends_with("that have inserted: pid 7, 9 of pg_stat_activity"));
     }

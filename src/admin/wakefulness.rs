@@ -3,8 +3,10 @@
 /// Where the relay is between awake and asleep.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Wakefulness {
-    /// Claiming, or about to: producers need not ring.
+    /// It cannot claim: one of the two servers is away, or it has not begun.
     #[default]
+    Away,
+    /// Claiming, or about to: producers need not ring.
     Awake,
     /// Going to sleep; these server processes have open transactions that may have inserted without ringing.
     Leaving {
@@ -19,13 +21,14 @@ pub enum Wakefulness {
 
 impl Wakefulness {
     /// Every name there is, for the metric.
-    pub const NAMES: [&str; 4] = ["awake", "leaving", "asleep", "polling"];
+    pub const NAMES: [&str; 5] = ["away", "awake", "leaving", "asleep", "polling"];
 
     /// One word for it.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        let [awake, leaving, asleep, polling] = Self::NAMES;
+        let [away, awake, leaving, asleep, polling] = Self::NAMES;
         match self {
+            Self::Away => away,
             Self::Awake => awake,
             Self::Leaving { .. } => leaving,
             Self::Asleep => asleep,

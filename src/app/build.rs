@@ -49,7 +49,8 @@ impl Parts {
         };
         let wake = Arc::<Wake>::default();
         let rung = (pool.clone(), settings.clone());
-        let doorbell = Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), Arc::clone(&health)));
+        let doorbell =
+            Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));
         Ok(Self { config, settings, doorbell, pool, broker, health, metrics, fresh: Arc::default(), wake, stop })
     }
 

@@ -7,10 +7,11 @@ use super::scan::{End, Scan};
 use super::settle;
 use crate::message::Row;
 use crate::relay::Fate;
+use futures_util::future::join;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
 const CLAIM: &str = concat!("declare claim no scroll cursor for\n", include_str!("../../sql/claim.sql"));
 const VALUES: &str = include_str!("../../sql/claim_values.sql");
@@ -18,7 +19,10 @@ const VALUES: &str = include_str!("../../sql/claim_values.sql");
 /// How much longer than the batch's own deadline the server waits for us before it takes the rows back.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The largest fetch in rows; the first ones are 1, 4 and 16, so that a quiet outbox pays for one row only.
+/// The first fetch in rows. It travels with the claim, so that a quiet outbox pays one round trip; the others grow.
+const FETCH_FIRST: usize = 4;
+
+/// The largest fetch in rows.
 const FETCH_MAX: usize = 64;
 
 /// A row with more stored bytes than this comes without its values; `claim.sql` has the same number. Above about 2 kB
@@ -58,18 +62,23 @@ pub(crate) async fn claim(
     tier: &str,
     limits: Limits,
 ) -> Result<Option<Batch>, Error> {
-    let transaction = Transaction::begin(pool, settings, limits.deadline + SILENCE).await?;
     let started = Instant::now();
     let bound = scan.bound(tier, started);
     let most = i64::try_from(limits.rows).unwrap_or(i64::MAX);
-    transaction
-        .run("claim", async |client| {
-            client.execute_typed(CLAIM, &[(&tier, Type::TEXT), (&bound, Type::TIMESTAMPTZ), (&most, Type::INT8)]).await
+    let first = FETCH_FIRST.min(limits.rows);
+    let fetch = fetch(first);
+    let parameters: &[(&(dyn ToSql + Sync), Type)] =
+        &[(&tier, Type::TEXT), (&bound, Type::TIMESTAMPTZ), (&most, Type::INT8)];
+    let (transaction, rows) =
+        Transaction::begin_with(pool, settings, limits.deadline + SILENCE, "claim", async |client| {
+            let (declared, rows) = join(client.execute_typed(CLAIM, parameters), client.query_typed(&fetch, &[])).await;
+            declared.and(rows)
         })
         .await?;
+    let first_fetch = started.elapsed();
     let mut reader = Reader::new(tier, limits);
-    reader.read(&transaction).await?;
-    let end = End { took: reader.first_fetch, last: reader.last, short: !reader.full };
+    reader.read(&transaction, rows, first).await?;
+    let end = End { took: first_fetch, last: reader.last, short: !reader.full };
     scan.done(tier, bound, started, end);
     if reader.rows.is_empty() {
         transaction.roll_back().await?;
@@ -92,7 +101,6 @@ struct Reader<'a> {
     rows: Vec<Row>,
     now: i64,
     last: Option<SystemTime>,
-    first_fetch: Duration,
     bytes: usize,
     largest: usize,
     full: bool,
@@ -101,39 +109,37 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(tier: &'a str, limits: Limits) -> Self {
         let rows = Vec::new();
-        Self { tier, limits, rows, now: 0, last: None, first_fetch: Duration::ZERO, bytes: 0, largest: 1, full: false }
+        Self { tier, limits, rows, now: 0, last: None, bytes: 0, largest: 1, full: false }
     }
 
-    async fn read(&mut self, transaction: &Transaction) -> Result<(), Error> {
-        let mut grown = 1;
-        while !self.full {
-            let size = self.next_fetch(grown);
-            if size == 0 {
-                self.full = true;
-                break;
-            }
-            let started = Instant::now();
-            let fetch = format!("fetch {size} from claim");
-            let rows = transaction.run("fetch", async |client| client.query_typed(&fetch, &[]).await).await?;
-            if grown == 1 {
-                self.first_fetch = started.elapsed();
-            }
+    /// Takes the first fetch, of at most `size` rows, and those that follow it.
+    async fn read(
+        &mut self,
+        transaction: &Transaction,
+        mut rows: Vec<tokio_postgres::Row>,
+        mut size: usize,
+    ) -> Result<(), Error> {
+        let mut grown = size;
+        loop {
             let more = rows.len() == size;
             self.take_all(transaction, rows).await?;
-            if !more {
-                break;
+            if self.full || !more {
+                return Ok(());
             }
             grown = (grown * 4).min(FETCH_MAX);
+            size = self.next_fetch(grown);
+            if size == 0 {
+                self.full = true;
+                return Ok(());
+            }
+            let fetch = fetch(size);
+            rows = transaction.run("fetch", async |client| client.query_typed(&fetch, &[]).await).await?;
         }
-        Ok(())
     }
 
     /// Rows of the next fetch: no more than the batch has room for, judged by the largest row seen.
     fn next_fetch(&self, grown: usize) -> usize {
         let rows_left = self.limits.rows.saturating_sub(self.rows.len());
-        if self.rows.is_empty() {
-            return grown.min(rows_left);
-        }
         let bytes_left = self.limits.bytes.saturating_sub(self.bytes);
         grown.min(rows_left).min(bytes_left / self.largest)
     }
@@ -171,6 +177,10 @@ impl<'a> Reader<'a> {
         self.rows.push(row);
         Ok(())
     }
+}
+
+fn fetch(size: usize) -> String {
+    format!("fetch {size} from claim")
 }
 
 /// The next rows whose values are read together: at least one, and no more than [`PART`] stored bytes.

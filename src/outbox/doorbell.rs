@@ -5,32 +5,27 @@
 //! connection on which it happens, made again for ever.
 
 pub(crate) mod facts;
+mod line;
 mod session;
 
-use super::connect::{Pool, Settings, alone, once, within};
-use super::error::{Error, describe};
-use super::migrate::{channel, quote_ident};
+use super::connect::{Pool, Settings};
+use super::error::Error;
+use super::migrate::channel;
 use crate::admin::health::{Health, Part};
+use crate::admin::metrics::{BySide, Metrics};
 use crate::backoff::Backoff;
 use crate::relay::Inserting;
 use crate::stop::Stop;
 use crate::wake::Wake;
-use futures_util::stream::{self, StreamExt};
+use line::{Line, Messages, PROBE, TRY, drive};
 use session::Session;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
-use tokio::sync::Notify;
-use tokio_postgres::types::Type;
-use tokio_postgres::{AsyncMessage, Notification};
-
-const RING: &str = include_str!("../../sql/ring.sql");
+use std::time::Duration;
+use tokio_postgres::Notification;
 
 /// How often the connection is tried, so that a peer that vanished without a word is noticed, and so that the server
 /// does not end the session (see [`session`]).
 const TOUCH: Duration = Duration::from_secs(10);
-
-/// How long our own ring may take to come back; a transaction pooler swallows it.
-const PROBE: Duration = Duration::from_secs(2);
 
 /// Touches after which a doorbell that does not work is looked at again: somebody may have run `migrate`.
 const RETRY: u32 = 3;
@@ -41,17 +36,17 @@ const HAND_OVER: Duration = Duration::from_secs(1);
 /// The loop's name where signs of life are kept.
 const LOOP: &str = "listener";
 
+/// The same in the metrics.
+const SIDE: &str = "listener";
+
 /// How long to wait between two connects.
 const RECONNECT: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// What a ring says: nothing, look once.
-const LOOK: &str = "";
+const PLAIN: &str = "";
 
 /// What a ring says: a relay that was awake gives up, and there may be inserts that rang for nobody.
 const OVER: &str = "over";
-
-/// How a ring begins that is only meant for the relay that rang it.
-const TRY: &str = "try ";
 
 /// The doorbell of one outbox.
 #[derive(Debug)]
@@ -61,18 +56,9 @@ pub struct Doorbell {
     pool_settings: Settings,
     wake: Arc<Wake>,
     health: Arc<Health>,
+    metrics: Arc<Metrics>,
     /// There while producers' rings are heard.
     session: Mutex<Option<Arc<Session>>>,
-}
-
-type Messages = dyn futures_util::Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send + Unpin;
-
-/// A connection that listens.
-struct Line {
-    messages: Box<Messages>,
-    session: Arc<Session>,
-    /// Why producers are not heard on it.
-    fault: Option<String>,
 }
 
 impl Doorbell {
@@ -84,9 +70,9 @@ impl Doorbell {
         settings: Settings,
         (pool, pool_settings): (Pool, Settings),
         wake: Arc<Wake>,
-        health: Arc<Health>,
+        (health, metrics): (Arc<Health>, Arc<Metrics>),
     ) -> Self {
-        Self { settings, pool, pool_settings, wake, health, session: Mutex::default() }
+        Self { settings, pool, pool_settings, wake, health, metrics, session: Mutex::default() }
     }
 
     /// Listens until the stop, reconnecting for ever.
@@ -104,8 +90,9 @@ impl Doorbell {
             };
             self.session().take();
             failures += 1;
+            self.metrics.reconnects.get_or_create(&BySide { side: SIDE }).inc();
             if let Err(error) = ended {
-                self.health.problem(&Part::Listener, &format!("{error}; polling meanwhile"));
+                self.fault(&error);
                 // Whoever sleeps until the next ring has to begin polling.
                 self.wake.alarm();
             }
@@ -115,45 +102,36 @@ impl Doorbell {
         }
     }
 
+    /// Tries it out once: why producers would not be heard.
+    ///
+    /// # Errors
+    /// No connection can be had.
+    pub async fn check(&self) -> Result<Option<String>, Error> {
+        Box::pin(self.connect(&mut None)).await.map(|line| line.fault)
+    }
+
     /// How long a turn may take: a connect and its first statements, or a touch, and a machine under load.
     fn stall(&self) -> Duration {
         self.settings.reach() + self.settings.connect_timeout + PROBE + self.settings.patience() + TOUCH * 4
+    }
+
+    /// Producers are not heard.
+    fn fault(&self, why: &impl std::fmt::Display) {
+        self.metrics.set_up(SIDE, false);
+        self.health.problem(&Part::Listener, &format!("{why}; polling meanwhile"));
     }
 
     fn session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that listens, and hears producers if it can. `before` is the session of the one before it.
-    async fn connect(&self, before: &mut Option<(i32, SystemTime)>) -> Result<Line, Error> {
-        let (client, mut connection) = alone(&self.settings, "duebox listen").await?;
-        let mut messages: Box<Messages> = Box::new(stream::poll_fn(move |cx| connection.poll_message(cx)));
-        let limit = self.settings.connect_timeout;
-        let setup = within("set up LISTEN", limit, async {
-            let listen = format!("listen {}", quote_ident(&channel(&self.settings.schema)));
-            client.batch_execute(&listen).await.map_err(Error::statement("listen"))?;
-            session::facts(&client, &self.settings.schema, before.as_ref()).await
-        });
-        let facts = Box::pin(self.drive(&mut messages, 0, setup)).await?;
-        let fault = match facts.fault(&self.settings.schema) {
-            Some(fault) => Some(fault),
-            None => self.deaf(&mut messages).await?,
-        };
-        if fault.is_none() {
-            // Only now: behind a transaction pooler this would be another client's session.
-            let keep = within("set up LISTEN", limit, session::keep(&client));
-            self.drive(&mut messages, facts.pid, keep).await?;
-            *before = Some((facts.pid, facts.since));
-        }
-        Ok(Line { messages, session: Arc::new(Session::new(client, &facts)), fault })
-    }
-
     /// Listens on a connection until it fails (or it is time to see whether one that is deaf still is), or the stop.
     async fn stay(&self, Line { mut messages, session, fault }: Line, stop: &Stop) -> Result<(), Error> {
         match &fault {
-            Some(fault) => self.health.problem(&Part::Listener, &format!("{fault}; polling meanwhile")),
+            Some(fault) => self.fault(fault),
             None => {
                 *self.session() = Some(Arc::clone(&session));
+                self.metrics.set_up(SIDE, true);
                 self.health.well(&Part::Listener);
             }
         }
@@ -166,13 +144,15 @@ impl Doorbell {
             let touch = async {
                 tokio::select! {
                     () = stop.wait() => {
-                        // In vain when the server is gone, and then K is gone too.
-                        drop(tokio::time::timeout(HAND_OVER, self.tell(true)).await);
+                        // In vain when the server cannot be reached; then K goes with the session.
+                        let word = self.step(async |session| {
+                            session.give_up().await?;
+                            session.ring(&channel(&self.settings.schema), OVER).await
+                        });
+                        drop(tokio::time::timeout(HAND_OVER, word).await);
                         Ok(true)
                     }
-                    () = session.failed.notified() => {
-                        Err(Error::Connect("a statement on the LISTEN connection failed".to_owned()))
-                    }
+                    error = session.failed() => Err(error),
                     () = &mut moved => Err(Error::ReadOnly { what: "listen" }),
                     () = tokio::time::sleep(TOUCH) => session.touch(TOUCH / 2).await.map(|()| false),
                 }
@@ -185,31 +165,6 @@ impl Doorbell {
             }
         }
         Ok(())
-    }
-
-    /// Rings through the pool and waits for it: why it was not heard.
-    async fn deaf(&self, messages: &mut Messages) -> Result<Option<String>, Error> {
-        let (heard, token) = (Notify::new(), format!("{TRY}{}", uuid::Uuid::new_v4()));
-        let channel = channel(&self.settings.schema);
-        let ring = async {
-            once(&self.pool, &self.pool_settings, "try the doorbell", async |client| {
-                client.query_typed(RING, &[(&channel, Type::TEXT), (&token, Type::TEXT)]).await
-            })
-            .await?;
-            Ok(tokio::time::timeout(PROBE, heard.notified()).await.is_ok())
-        };
-        let on_note = |note: &Notification| {
-            if note.payload() == token {
-                heard.notify_one();
-            }
-        };
-        let heard = drive(messages, on_note, ring).await?;
-        Ok((!heard).then(|| {
-            format!(
-                "nothing rung is heard on the LISTEN connection within {PROBE:?}: it goes through a transaction pooler, \
-                 or to another database than postgres.url; set postgres.listen_url to a direct connection, or wake = \"poll\""
-            )
-        }))
     }
 
     /// Drains messages, waking the relay for each ring that is not its own, until `work` is done.
@@ -228,43 +183,16 @@ impl Doorbell {
         drive(messages, on_note, work).await
     }
 
-    /// Gives K back and tells the others. Whether we have K or not: we may be the one that waits for somebody who saw it
-    /// held, or the only one that knows when a row falls due.
-    async fn tell(&self, for_good: bool) {
-        self.step(async |session| session.tell(&channel(&self.settings.schema), for_good).await).await;
-    }
-
     /// Runs a step on the session, if there is one. One that fails ends the connection: nobody hears then.
     async fn step<T>(&self, step: impl AsyncFnOnce(&Session) -> Result<T, Error>) -> Option<T> {
         let session = self.session().clone()?;
         match step(&session).await {
             Ok(done) => Some(done),
             Err(error) => {
-                tracing::debug!(%error, "doorbell: {error}");
                 self.session().take_if(|now| Arc::ptr_eq(now, &session));
-                session.failed.notify_one();
+                session.fail(&error);
                 None
             }
-        }
-    }
-}
-
-/// Drains messages, showing each notification to `on_note`, until `work` is done.
-async fn drive<T>(
-    messages: &mut Messages,
-    mut on_note: impl FnMut(&Notification),
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
-    let mut work = std::pin::pin!(work);
-    loop {
-        tokio::select! {
-            done = &mut work => return done,
-            message = messages.next() => match message {
-                Some(Ok(AsyncMessage::Notification(note))) => on_note(&note),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Error::Connect(describe(&error))),
-                None => return Err(Error::Connect("the server closed the LISTEN connection".to_owned())),
-            },
         }
     }
 }
@@ -280,7 +208,7 @@ impl crate::relay::Doorbell for Doorbell {
 
     async fn leave(&self) -> Option<Vec<Inserting>> {
         self.step(async |session| {
-            session.release(false).await?;
+            session.release().await?;
             session.inserting(&self.settings.schema).await
         })
         .await
@@ -291,10 +219,16 @@ impl crate::relay::Doorbell for Doorbell {
     }
 
     async fn ring(&self) {
-        self.step(async |session| session.ring(&channel(&self.settings.schema), LOOK).await).await;
+        self.step(async |session| session.ring(&channel(&self.settings.schema), PLAIN).await).await;
     }
 
     async fn hand_over(&self) {
-        self.tell(false).await;
+        // Whether we have K or not: we may be the one that waits for somebody who saw it held, or the only one that knows
+        // when a row falls due.
+        self.step(async |session| {
+            session.release().await?;
+            session.ring(&channel(&self.settings.schema), OVER).await
+        })
+        .await;
     }
 }

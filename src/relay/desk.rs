@@ -3,15 +3,15 @@
 //! Looking and claiming take a millisecond, publishing takes many: so one worker sits at the desk, and hands it on as
 //! soon as it has rows. The others find it free instead of asking the database the same question.
 
-use super::hops::PROBE;
 use super::sleep::Sleep;
-use super::{Batch, Broker, Inserting, Lane, Outbox, Publisher, Relay, doubled};
+use super::{Batch, Broker, Doorbell, Inserting, Lane, Outbox, Publisher, Relay, doubled};
 use crate::admin::health::Part;
 use crate::admin::metrics::BySide;
 use crate::backoff::Backoff;
 use crate::tier::Tier;
 use crate::wake::Wake;
 use std::collections::{BTreeSet, VecDeque};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -20,8 +20,12 @@ use tokio::sync::Mutex;
 /// that always has more.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Steps in which due rows that somebody else has locked are looked at again.
-const LOCKED: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Steps in which due rows that somebody has locked are looked at again: the first, which is about the time that a batch
+/// of ours takes, and the longest.
+const LOCKED: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
+
+/// The longest of them while the relay is awake, and nobody rings for other rows.
+const LOCKED_AWAKE: Duration = Duration::from_millis(8);
 
 /// How often a waiting worker shows that it is alive, and the bound by which it must have done so.
 pub(super) const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -39,15 +43,15 @@ pub(super) struct Desk {
 /// Whose turn it is; kept by the worker at the desk.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    due: VecDeque<String>,
-    last_served: String,
+    pub(super) due: VecDeque<String>,
+    pub(super) last_served: String,
     looked: Option<Instant>,
     /// Until the next row falls due or the next hop is probed, as of the last look.
     timer: Option<Duration>,
     /// Looks in a row that found nothing due.
     pub(super) idle: u32,
     /// Looks in a row whose due rows somebody else had locked.
-    locked: u32,
+    pub(super) locked: u32,
     /// Between awake and asleep.
     pub(super) sleep: Sleep<Inserting>,
     /// Somebody rang since the last look.
@@ -60,12 +64,8 @@ pub(super) struct Turns {
     failures: u32,
 }
 
-/// What a turn at the desk brought.
-enum Turn<B> {
-    Batch(B),
-    /// Nothing; there may be something after that time.
-    Nothing(Option<Duration>),
-}
+/// What a turn led to: a batch, or something to go on with.
+type Step<'a, O, C> = Result<ControlFlow<Claimed<'a, <O as Outbox>::Batch>, C>, <O as Outbox>::Error>;
 
 /// A claimed batch and the tier it belongs to.
 pub(super) struct Claimed<'a, B> {
@@ -96,14 +96,19 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 return None;
             }
             let ring = desk.wake.next();
-            let wait = match self.turn_or_doze(lane, &mut turns).await {
-                Ok(Turn::Batch(claimed)) => return Some(claimed),
-                Ok(Turn::Nothing(wait)) => wait.unwrap_or_default(),
-                Err(error) => self.database_failed(&mut turns, &error).await,
-            };
-            let rung = self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok();
-            if rung {
-                (turns.idle, turns.locked, turns.rung) = (0, 0, true);
+            // A statement that hangs holds up neither the signs of life nor the stop; a claim that is dropped is rolled back.
+            match Box::pin(self.patient(name, self.turn_or_doze(lane, &mut turns))).await? {
+                Ok(ControlFlow::Break(claimed)) => return Some(claimed),
+                Ok(ControlFlow::Continue(wait)) => {
+                    if self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok() {
+                        (turns.idle, turns.locked, turns.rung) = (0, 0, true);
+                    }
+                }
+                // Not to be cut short: inserts ring while nobody claims.
+                Err(error) => {
+                    let wait = self.database_failed(&mut turns, &error).await;
+                    self.patient(name, tokio::time::sleep(wait)).await?;
+                }
             }
             if desk.wake.alarmed() {
                 turns.sleep.wake();
@@ -112,22 +117,30 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// One turn; when it brings nothing, the next step on the way to sleep, and how long it takes.
-    async fn turn_or_doze(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
+    async fn turn_or_doze(&self, lane: Lane, turns: &mut Turns) -> Step<'_, O, Duration> {
         self.wait_for_inserting(turns).await;
-        // A statement that hangs must not hold up the stop; a claim that is dropped is rolled back.
-        let Some(turn) = self.stop.or(Box::pin(self.turn(lane, turns))).await else { return Ok(Turn::Nothing(None)) };
-        match turn? {
-            Turn::Batch(claimed) => {
+        let locked = match self.turn(lane, turns).await? {
+            ControlFlow::Break(claimed) => {
                 if lane == Lane::Shared {
                     self.awake(turns, claimed.batch.full()).await;
                 }
-                Ok(Turn::Batch(claimed))
+                return Ok(ControlFlow::Break(claimed));
             }
-            Turn::Nothing(timer) => {
-                let wait = self.doze(lane, turns).await?;
-                Ok(Turn::Nothing(Some(timer.map_or(wait, |timer| wait.min(timer)))))
-            }
-        }
+            ControlFlow::Continue(locked) => locked,
+        };
+        let pause = self.doze(lane, turns).await?;
+        let wait = match locked {
+            None => pause,
+            Some(_) if pause.is_zero() => pause,
+            Some(step) if self.awaits_no_ring(lane, turns) => pause.max(step),
+            Some(step) => step,
+        };
+        Ok(ControlFlow::Continue(turns.timer.map_or(wait, |timer| wait.min(timer))))
+    }
+
+    /// Whether producers need not ring: this relay looks often.
+    pub(super) fn awaits_no_ring(&self, lane: Lane, turns: &Turns) -> bool {
+        lane == Lane::Shared && !turns.sleep.asleep() && self.outbox.doorbell().hears()
     }
 
     /// Waits for `work` or the stop, showing signs of life meanwhile: an outage is waited out, not a stall.
@@ -143,7 +156,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         }
     }
 
-    fn database_works(&self, turns: &mut Turns) {
+    pub(super) fn database_works(&self, turns: &mut Turns) {
         if std::mem::take(&mut turns.failures) > 0 {
             self.metrics.reconnects.get_or_create(&BySide { side: "postgres" }).inc();
         }
@@ -164,36 +177,30 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         DATABASE.wait(turns.failures)
     }
 
-    /// Looks if it is time to, then claims for the tier whose turn it is.
-    async fn turn(&self, lane: Lane, turns: &mut Turns) -> Result<Turn<Claimed<'_, O::Batch>>, O::Error> {
+    /// Looks if it is time to, then claims for the tier whose turn it is. When there is nothing to claim: after which time
+    /// to look again at what is due and locked by somebody, if anything is.
+    async fn turn(&self, lane: Lane, turns: &mut Turns) -> Step<'_, O, Option<Duration>> {
+        let guess = self.guess(lane, turns);
+        if let Some(name) = &guess
+            && let Some(claimed) = self.claim(lane, turns, name.clone()).await?
+        {
+            return Ok(ControlFlow::Break(claimed));
+        }
         let look_now = turns.due.is_empty() || turns.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
         if look_now && !self.look(lane, turns).await? {
-            return Ok(Turn::Nothing(turns.timer));
+            return Ok(ControlFlow::Continue(None));
         }
+        // The guess was tried a moment ago: what is due of it is locked.
         while let Some(name) = turns.due.pop_front() {
-            let Some((tier, rows)) = self.allowed(lane, &name) else { continue };
-            // Set first: a tier whose claim fails must not be the first one again.
-            turns.last_served.clone_from(&name);
-            let claimed = self.outbox.claim(&name, rows).await?;
-            self.database_works(turns);
-            if let Some(batch) = claimed {
-                if self.pace.rows(&name, lane).is_none() {
-                    // Isolated while we claimed: whoever published these rows last has given them back to be taken
-                    // one by one, and together they would only be published in vain once more.
-                    batch.roll_back().await?;
-                    continue;
-                }
-                (turns.idle, turns.locked) = (0, 0);
-                if batch.full() {
-                    turns.due.push_back(name);
-                }
-                self.pace.begin(&tier.name);
-                return Ok(Turn::Batch(Claimed { tier, batch }));
+            if guess.as_ref() != Some(&name)
+                && let Some(claimed) = self.claim(lane, turns, name).await?
+            {
+                return Ok(ControlFlow::Break(claimed));
             }
         }
         turns.locked = turns.locked.saturating_add(1);
-        let step = doubled(LOCKED.0, turns.locked - 1, LOCKED.1);
-        Ok(Turn::Nothing(Some(turns.timer.map_or(step, |timer| step.min(timer)))))
+        let longest = if self.awaits_no_ring(lane, turns) { LOCKED_AWAKE } else { LOCKED.1 };
+        Ok(ControlFlow::Continue(Some(doubled(LOCKED.0, turns.locked - 1, longest))))
     }
 
     /// Finds out which tiers are due; false when none of those that may be claimed is.
@@ -235,18 +242,5 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     pub(super) fn any_isolated(&self) -> bool {
         self.tiers.keys().any(|tier| self.pace.isolated(tier))
-    }
-
-    /// Whether this relay claims the tier's rows, by whichever worker.
-    pub(super) fn claims(&self, name: &str) -> bool {
-        let open = |tier| self.hops.closed(tier, Instant::now()).is_zero();
-        !self.broker.closed(name) && self.tiers.get(name).is_some_and(open)
-    }
-
-    /// The tier and the rows a worker of `lane` may claim of it now.
-    fn allowed(&self, lane: Lane, name: &str) -> Option<(&Tier, usize)> {
-        let tier = self.tiers.get(name).filter(|_| self.claims(name))?;
-        let rows = self.pace.rows(name, lane)?;
-        Some((tier, if self.hops.probing(tier) { rows.min(PROBE) } else { rows }))
     }
 }

@@ -90,6 +90,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     /// This relay cannot claim for a while: producers and other relays have to know.
     pub(super) async fn stand_back(&self, turns: &mut Turns) {
+        self.show(Wakefulness::Away);
         if turns.sleep.stand_back() {
             self.outbox.doorbell().hand_over().await;
         }

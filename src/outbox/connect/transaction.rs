@@ -3,7 +3,7 @@
 use super::pool::{Lent, Pool};
 use super::{Settings, within};
 use crate::outbox::error::Error;
-use futures_util::future::join3;
+use futures_util::future::{join, join3};
 use std::time::Duration;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
@@ -52,6 +52,18 @@ pub struct Transaction {
 impl Transaction {
     /// Begins a READ COMMITTED transaction that the server ends when we are silent for longer than `silence`.
     pub(crate) async fn begin(pool: &Pool, settings: &Settings, silence: Duration) -> Result<Self, Error> {
+        let nothing = async |_: &Client| Ok(());
+        Self::begin_with(pool, settings, silence, "begin", nothing).await.map(|(transaction, ())| transaction)
+    }
+
+    /// The same with its first statements, sent along in the same round trip.
+    pub(crate) async fn begin_with<T>(
+        pool: &Pool,
+        settings: &Settings,
+        silence: Duration,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<(Self, T), Error> {
         let transaction = Self { lent: pool.lend().await?, pool: pool.clone(), patience: settings.patience() };
         let silence = silence.as_millis();
         // tcp_user_timeout: without it a relay that was stopped while reading keeps its rows (measured).
@@ -59,9 +71,11 @@ impl Transaction {
             "{}; set local idle_in_transaction_session_timeout = {silence}; set local tcp_user_timeout = {silence}",
             settings.begin()
         );
-        let answer = transaction.run("begin", async |client| client.simple_query(&begin).await).await?;
-        refuse_read_only("begin", &answer).inspect_err(|error| pool.note(error))?;
-        Ok(transaction)
+        let both = async |client: &Client| Ok(join(client.simple_query(&begin), work(client)).await);
+        let (begun, done) = transaction.run(what, both).await?;
+        let begun = begun.map_err(Error::statement("begin")).and_then(|answer| refuse_read_only("begin", &answer));
+        let done = begun.and_then(|()| done.map_err(Error::statement(what))).inspect_err(|error| pool.note(error))?;
+        Ok((transaction, done))
     }
 
     /// Runs `work` on the connection within the deadline of one statement.

@@ -76,7 +76,7 @@ async fn one_statement_that_is_refused_gives_up_every_connection_and_the_listene
     };
     let (pool, health, stop) = (connect::pool(&settings, 4).unwrap(), Arc::<Health>::default(), Stop::default());
     let shared = (pool.clone(), settings.clone());
-    let doorbell = Doorbell::new(settings.clone(), shared, Arc::default(), Arc::clone(&health));
+    let doorbell = Doorbell::new(settings.clone(), shared, Arc::default(), (Arc::clone(&health), Arc::default()));
     let stopped = stop.clone();
     let listener = tokio::spawn(async move { doorbell.run(&stopped).await });
     let listens = || health.parts().get(&Part::Listener).cloned();
