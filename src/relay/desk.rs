@@ -20,6 +20,9 @@ use tokio::sync::Mutex;
 /// that always has more.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// The same while the tier that had rows last is tried without a look.
+const LOOK_BESIDE: Duration = Duration::from_millis(5);
+
 /// Steps in which due rows that somebody has locked are looked at again: the first, which is about the time that a batch
 /// of ours takes, and the longest.
 const LOCKED: (Duration, Duration) = (Duration::from_millis(2), Duration::from_secs(1));
@@ -186,7 +189,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         {
             return Ok(ControlFlow::Break(claimed));
         }
-        let look_now = turns.due.is_empty() || turns.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
+        let every = if guess.is_some() && turns.sleep.lingers() { LOOK_BESIDE } else { Duration::ZERO };
+        let looked_within = |span| turns.looked.is_some_and(|at| at.elapsed() < span);
+        if turns.due.is_empty() && looked_within(every) {
+            return Ok(ControlFlow::Continue(None));
+        }
+        let look_now = turns.due.is_empty() || !looked_within(LOOK_EVERY);
         if look_now && !self.look(lane, turns).await? {
             return Ok(ControlFlow::Continue(None));
         }
