@@ -11,14 +11,11 @@ const SPAN: Duration = Duration::from_secs(21);
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
     let rig = Rig::private("idle", Own::Postgres);
-    // Every statement in the server's log, with the session it came from.
-    rig.postgres().sql("postgres", "alter system set log_statement = 'all'");
-    rig.postgres().sql("postgres", "alter system set log_line_prefix = '<%a> '");
     rig.postgres().sql("postgres", "alter system set autovacuum = off");
     // Without standbys the server does not write down by itself which transactions run.
     rig.postgres().sql("postgres", "alter system set wal_level = minimal");
     rig.postgres().sql("postgres", "alter system set max_wal_senders = 0");
-    rig.postgres().restart();
+    rig.postgres().log_statements();
     let daemon = rig.relay(NOW);
     asleep(&daemon);
     let db = rig.db_as("postgres").await;
@@ -26,8 +23,7 @@ async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
     // Of insertion: what was written into memory before this test looks reaches the disk in the middle of it.
     let insert = "select pg_current_wal_insert_lsn()::text";
     let lsn = async || -> String { db.query_one(insert, &[]).await.unwrap().get(0) };
-    let statements =
-        || rig.postgres().log().lines().filter(|line| line.starts_with("<duebox") && line.contains("> LOG: ")).count();
+    let statements = || rig.postgres().statements_of_relays();
     // The server tidies up a page of its catalog now and then, after what the migration changed there.
     let mut settled = lsn().await;
     wait_until(secs(60), async || {
@@ -43,8 +39,9 @@ async fn an_idle_relay_writes_nothing_and_asks_once_a_poll() {
     eprintln!("idle for {SPAN:?}: {asked} statements, {cpu:?} of CPU, VmHWM {} kB", daemon.vm_hwm_kib());
     assert_eq!(wal, after, "an idle relay writes no WAL");
     // Every 5 s a look, one transaction on one round trip (begin, look, commit); every 10 s the touch of the listener.
+    // On a busy machine the span is longer than it says, by a look at most.
     let polls = usize::try_from(SPAN.as_secs().div_ceil(5)).unwrap();
-    assert!(asked <= polls * 3 + 4, "{asked} statements in {SPAN:?}:\n{}", rig.postgres().log());
+    assert!(asked <= (polls + 1) * 3 + 4, "{asked} statements in {SPAN:?}:\n{}", rig.postgres().log());
     assert!(cpu < SPAN / 20, "{cpu:?} of CPU in {SPAN:?}");
     assert!(daemon.vm_hwm_kib() < 60 * 1024, "{} kB, in a debug build", daemon.vm_hwm_kib());
     assert!(daemon.log().lines().count() < 60, "nothing to say while nothing happens:\n{}", daemon.log());

@@ -3,6 +3,7 @@
 
 use super::{AT_ONCE, Awake, Sleeper, asleep, waits_for};
 use crate::support::db::Db;
+use crate::support::rig::{Own, Rig};
 use crate::support::wait::millis;
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,9 @@ async fn an_insert_after_a_rollback_to_its_savepoint_rings_by_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_stays_open_for_seconds_is_waited_for_gently() {
-    let mut sleeper = Sleeper::new("patient").await;
+    let rig = Rig::private("patient", Own::Postgres);
+    rig.postgres().log_statements();
+    let mut sleeper = Sleeper::on(rig).await;
     let awake = Awake::new(&sleeper.rig).await;
     let producer = sleeper.rig.db().await;
     producer.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
@@ -72,10 +75,10 @@ async fn a_transaction_that_stays_open_for_seconds_is_waited_for_gently() {
     sleeper.wakes_and_waits_for(&[&producer]).await;
     // Past the first second the looks come four a second; new rows leave at once meanwhile, for their producers ring.
     producer.batch_execute("select pg_sleep(3)").await.unwrap();
-    let before = looks(&sleeper.db).await;
+    let before = sleeper.rig.postgres().statements_of_relays();
     producer.batch_execute("select pg_sleep(2)").await.unwrap();
-    let asked = looks(&sleeper.db).await - before;
-    assert!(asked < 60, "{asked} transactions in 2 s while one stays open: that is not gentle");
+    let asked = sleeper.rig.postgres().statements_of_relays() - before;
+    assert!(asked < 60, "{asked} statements in 2 s while one stays open: that is not gentle");
     sleeper.wakes_and_waits_for(&[&producer]).await;
     producer.batch_execute("commit").await.unwrap();
     sleeper.due.next(AT_ONCE).await.expect("the row of the transaction that was open leaves");
@@ -85,7 +88,7 @@ async fn a_transaction_that_stays_open_for_seconds_is_waited_for_gently() {
 #[tokio::test(flavor = "multi_thread")]
 async fn open_transactions_elsewhere_and_of_others_tables_do_not_keep_it_awake() {
     let mut sleeper = Sleeper::new("elsewhere").await;
-    let other = crate::support::rig::Rig::new("elsewhere_too");
+    let other = Rig::new("elsewhere_too");
     other.migrate(&[]);
     let elsewhere = other.db().await;
     elsewhere.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
@@ -112,10 +115,4 @@ async fn a_producer_rolled_back_or_killed_lets_it_sleep() {
     sleeper.db.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
     asleep(&sleeper.daemon);
     assert!(sleeper.due.next(millis(100)).await.is_none());
-}
-
-/// Transactions that the database has ended; sessions that are busy report theirs every second.
-async fn looks(db: &Db) -> i64 {
-    let ask = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
-    db.query_one(ask, &[]).await.unwrap().get(0)
 }

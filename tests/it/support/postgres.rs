@@ -141,6 +141,19 @@ impl Postgres {
         self.start();
     }
 
+    /// Restarts it so that its log has every statement, with the session it came from.
+    #[track_caller]
+    pub(crate) fn log_statements(&self) {
+        self.sql("postgres", "alter system set log_statement = 'all'");
+        self.sql("postgres", "alter system set log_line_prefix = '<%a> '");
+        self.restart();
+    }
+
+    /// How many statements relays have sent so far. The server's own statistics lag by up to 10 s for sessions that idle.
+    pub(crate) fn statements_of_relays(&self) -> usize {
+        self.log().lines().filter(|line| line.starts_with("<duebox") && line.contains("> LOG: ")).count()
+    }
+
     /// What the server wrote so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.dir.join("server.log")).unwrap_or_default()
