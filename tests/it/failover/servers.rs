@@ -17,7 +17,7 @@ async fn a_server_that_accepts_and_says_nothing_does_not_keep_the_relay_from_the
     let server = |port: u16| format!("127.0.0.1:{port}");
     let both = format!("{},{}", server(frozen.port()), server(between.postgres.port()));
     let toml = base.replacen(&server(between.rig.postgres().port()), &both, 1);
-    let toml = toml.replacen("[postgres]", "[postgres]\nconnect_timeout = \"300ms\"", 1);
+    let toml = toml.replacen("[postgres]", "[postgres]\nconnect_timeout = \"1s\"", 1);
     let daemon = Daemon::start(&between.rig, &format!("{toml}[tier.now]\ntarget = {{ queue = \"due\" }}\n"));
     daemon.wait_ready(START);
     assert!(frozen.accepted() > 0, "the first one was tried");
@@ -27,7 +27,7 @@ async fn a_server_that_accepts_and_says_nothing_does_not_keep_the_relay_from_the
     oracle.settled(&db).await;
     // With neither, each is named with its own reason.
     between.postgres.set(Mode::Reset);
-    let named = [format!("at {}, database", server(frozen.port())), "no answer within 300ms; at 127.0.0.1".to_owned()];
+    let named = [format!("at {}, database", server(frozen.port())), "no answer within 1s; at 127.0.0.1".to_owned()];
     eventually("both are named", secs(20), || {
         let (code, text) = daemon.get("/readyz").unwrap_or_default();
         code == 503 && text.lines().any(|line| named.iter().all(|part| line.contains(part)))

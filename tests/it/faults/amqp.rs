@@ -8,8 +8,10 @@ use nix::sys::signal::Signal;
 
 #[test]
 fn each_fault_of_the_broker_is_seen_and_over_in_time() {
+    // Alone: these figures come closest to the limit. The first rig has the turn for all.
+    let rigs = NETWORK.iter().enumerate().map(|(n, _)| if n == 0 { Rig::alone("net") } else { Rig::new("net") });
+    let cases: Vec<Case> = rigs.map(|rig| Case::new(rig, Side::RabbitMq)).collect();
     let own = Case::new(Rig::private("server", Own::Rabbit), Side::RabbitMq);
-    let cases: Vec<Case> = NETWORK.iter().map(|_| Case::new(Rig::new("net"), Side::RabbitMq)).collect();
     let mut all: Vec<Measure<'_>> = Vec::new();
     all.extend(cases.iter().zip(NETWORK).map(|(case, (fault, mode))| network(case, fault, mode)));
     all.push(Box::new(|| here(server(&own))));

@@ -2,7 +2,7 @@
 
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rig::Rig;
-use crate::support::wait::{millis, secs};
+use crate::support::wait::secs;
 use duebox::outbox::connect::{self, Settings};
 use duebox::outbox::count;
 use std::io::{Read as _, Write as _};
@@ -49,7 +49,7 @@ async fn one_connection_that_does_not_answer_condemns_the_others_of_the_pool() {
         password: None,
         schema: "duebox".into(),
         connect_timeout: secs(10),
-        statement_timeout: millis(100),
+        statement_timeout: secs(1),
     };
     let pool = connect::pool(&settings, 6).unwrap();
     let count = async || count::backlog(&pool, &settings).await;

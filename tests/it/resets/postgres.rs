@@ -33,7 +33,7 @@ async fn each_reset_of_the_databases_connections_is_made_good_and_leaves_nothing
     // Over the first rounds the pool may still be growing to its size.
     assert!(after.threads <= before.threads + 2, "before {before}, after {after}");
     assert!(after.descriptors <= before.descriptors + MOST, "before {before}, after {after}");
-    assert!(after.resident_kib <= before.resident_kib * 11 / 10, "before {before}, after {after}");
+    after.assert_small_since(&before);
     let sessions = "select count(*) from pg_stat_activity where usename = $1";
     let sessions: i64 = superuser.query_one(sessions, &[&between.role()]).await.unwrap().get(0);
     assert!(usize::try_from(sessions).unwrap() <= MOST, "{sessions} sessions");
