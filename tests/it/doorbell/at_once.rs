@@ -1,7 +1,7 @@
 //! From commit to the broker at a modest rate, where each row wakes a relay that sleeps or lingers.
 //! `benches/at_once.sh` runs this with the release build and for longer, and reads its figures.
 
-use super::{AT_ONCE, NOW, asleep};
+use super::{AT_ONCE, NEVER, NOW, asleep};
 use crate::support::consumer::Consumer;
 use crate::support::rig::Rig;
 use crate::support::wait::secs;
@@ -14,7 +14,8 @@ async fn a_row_is_with_the_broker_milliseconds_after_its_commit() {
     let (rate, seconds) = (number("AT_ONCE_RATE", 100), number("AT_ONCE_SECONDS", 4));
     let total: u64 = rate * seconds;
     let rig = Rig::alone("at_once");
-    let daemon = rig.relay(NOW);
+    // A ring that is missed costs an hour, not a poll.
+    let daemon = rig.relay(&format!("{NEVER}{NOW}"));
     asleep(&daemon);
     let db = rig.db().await;
     let insert = db.prepare("insert into duebox.outbox (tier, key, payload) values ('now', $1, '{}')").await.unwrap();
@@ -49,5 +50,6 @@ async fn a_row_is_with_the_broker_milliseconds_after_its_commit() {
         quantile(990),
         quantile(1_000)
     );
-    assert!(quantile(500) < 1_000.0 && took[took.len() - 1] < secs(5), "a row must not wait for a poll");
+    assert!(quantile(990) <= 1_000.0, "p99");
+    assert!(took[took.len() - 1] <= secs(5), "worst");
 }

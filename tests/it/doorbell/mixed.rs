@@ -59,7 +59,7 @@ async fn every_row_leaves_at_once_while_the_relay_falls_asleep_dozens_of_times()
             insert(key)
         ))
         .await
-        .unwrap_or_default();
+        .unwrap();
         db.batch_execute(&format!("rollback; begin; {}; savepoint s; {undone}; rollback to s", insert(key)))
             .await
             .unwrap();

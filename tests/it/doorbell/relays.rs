@@ -6,7 +6,9 @@ use crate::support::daemon::Daemon;
 use crate::support::db::Row;
 use crate::support::relay::START;
 use crate::support::rig::Rig;
-use crate::support::wait::{eventually, millis, wait_until};
+use crate::support::wait::{eventually, millis, secs, wait_until};
+use nix::sys::signal::Signal;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const INSERT: &str = "insert into duebox.outbox (tier, payload) values ('now', '{}')";
 
@@ -55,7 +57,7 @@ async fn a_row_of_a_tier_that_the_relay_awake_does_not_know_is_rung_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_relay_that_stops_hands_over_to_one_that_sleeps() {
+async fn word_that_a_relay_gives_up_sends_every_sleeper_the_whole_way_to_sleep_again() {
     let mut sleeper = Sleeper::new("hand_over").await;
     let role = format!("{}_relay", sleeper.rig.name());
     let second = sleeper.rig.daemon(&role, &format!("{NEVER}{NOW}"));
@@ -79,29 +81,37 @@ async fn a_relay_that_stops_hands_over_to_one_that_sleeps() {
 async fn a_relay_that_is_stopped_or_killed_while_awake_leaves_the_rest_to_the_other() {
     let rig = Rig::new("survivor");
     let role = rig.migrated();
-    // A poll bounds the wait when the relay that was awake is killed; a stop is told.
+    // A poll bounds the wait when the relay that was awake is killed. That a stop is told, `parting` shows.
     for (kill, poll) in [(false, "1h"), (true, "2s")] {
         let mut daemons = [(); 2].map(|()| rig.daemon(&role, &format!("[outbox]\npoll = \"{poll}\"\n{NOW}")));
         for daemon in &daemons {
             daemon.wait_ready(START);
             asleep(daemon);
         }
-        let db = rig.db().await;
+        let (db, late) = (rig.db().await, rig.db().await);
+        let awake = AtomicBool::new(true);
         let producers = async {
-            for _ in 0..200 {
+            while awake.load(Ordering::Relaxed) {
                 db.insert_rows("now", 5).await;
             }
         };
         let sent = |daemon: &Daemon| daemon.metric("duebox_confirmed_total{tier=\"now\"}").unwrap_or(0.0);
         let end = async {
-            wait_until(AT_ONCE, async || daemons.iter().any(|daemon| sent(daemon) > 20.0)).await;
+            wait_until(AT_ONCE * 2, async || daemons.iter().any(|daemon| sent(daemon) > 20.0)).await;
             daemons.sort_by(|a, b| sent(a).total_cmp(&sent(b)));
-            let [_, busier] = &daemons;
-            if kill { busier.kill9() } else { busier.sigterm() }
+            // Inserted while a relay is awake, so it rings for nobody, and still pending when that relay is gone.
+            late.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
+            let [_, busier] = &mut daemons;
+            busier.signal(if kill { Signal::SIGKILL } else { Signal::SIGTERM });
+            awake.store(false, Ordering::Relaxed);
+            assert_eq!(busier.wait_exit(secs(30)), if kill { 128 + 9 } else { 0 }, "{}", busier.log());
         };
         tokio::join!(producers, end);
-        wait_until(AT_ONCE * 2, async || db.count("sent_at is null").await == 0).await;
         let [survivor, _] = &daemons;
+        let before = sent(survivor);
+        late.batch_execute("commit").await.unwrap();
+        wait_until(AT_ONCE * 2, async || db.count("sent_at is null").await == 0).await;
+        eventually("the survivor sent what was left", AT_ONCE, || sent(survivor) > before);
         asleep(survivor);
     }
 }

@@ -38,7 +38,7 @@ async fn without_the_trigger_the_relay_says_so_and_polls_in_growing_steps() {
     assert!(line.contains("migrate --doorbell") && line.contains("wake = \"poll\""), "{line}");
     eventually("it polls", AT_ONCE, || wakefulness(&daemon) == "polling");
     let db = rig.db().await;
-    // A transaction that was prepared rings for nobody, and need not.
+    // An insert rings for nobody, and need not.
     db.insert(&Row::new("now")).await;
     wait_until(AT_ONCE, async || db.count("sent_at is not null").await == 1).await;
     let held = "select count(*) from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock'

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn process_1_hears_its_signals_too() {
-    if !Daemon::can_be_first() {
-        eprintln!("this machine makes no process namespaces: not tried");
-        return;
-    }
+    assert!(
+        Daemon::can_be_first(),
+        "this machine makes no process namespaces: run it as root, or allow `unshare --pid`"
+    );
     let between = Between::new(Rig::new("pid1"));
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut daemon = between.start_first(Tables::default());
         let begun = Instant::now();
         daemon.signal(signal);
-        assert_eq!(daemon.wait_exit(GRACE + secs(1)), 0, "{signal}: {}", daemon.log());
+        assert_eq!(daemon.wait_exit(GRACE + secs(5)), 0, "{signal}: {}", daemon.log());
         eprintln!("process 1, idle: {signal} in {:?}", begun.elapsed());
     }
     let mut daemon = between.start_first(Tables { relay: "batch_deadline = \"60s\"", ..Tables::default() });

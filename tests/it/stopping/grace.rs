@@ -7,27 +7,27 @@ use crate::support::rig::{Own, Rig};
 use crate::support::wait::{millis, secs, wait_until};
 use std::time::{Duration, Instant};
 
-/// Deadlines that are all longer than the grace period.
+/// Deadlines that are all longer than the grace period; that is longer than the last word to a peer that is silent.
 const TABLES: Tables<'_> = Tables {
-    relay: "batch_deadline = \"60s\"\nshutdown_grace = \"1s\"",
+    relay: "batch_deadline = \"60s\"\nshutdown_grace = \"4s\"",
     outbox: "poll = \"200ms\"",
     postgres: "statement_timeout = \"60s\"\nconnect_timeout = \"60s\"",
     tiers: "",
 };
-const GRACE: Duration = secs(1);
-/// The promise, and room for a busy machine.
-const MOST: Duration = secs(1 + 1 + 1);
+const GRACE: Duration = secs(4);
+/// The promise, and room for a busy machine; any of the deadlines above would be longer.
+const MOST: Duration = secs(4 + 5);
 
-/// Asks for the end and waits for it; any other code than that of a clean stop, or of one past the grace, is wrong.
+/// Asks for the end and waits for it: a clean stop where nothing is in flight, else perhaps one past the grace.
 #[track_caller]
-fn ends(state: &str, daemon: &mut Daemon) {
+fn ends(state: &str, in_flight: bool, daemon: &mut Daemon) {
     let begun = Instant::now();
     daemon.sigterm();
     let code = daemon.wait_exit(secs(20));
     let took = begun.elapsed();
     eprintln!("{state}: {code} after {took:?}");
     assert!(took <= MOST, "{state}: {took:?}");
-    assert!(code == 0 || (code == 1 && took >= GRACE), "{state}: {code} after {took:?}: {}", daemon.log());
+    assert!(code == 0 || (in_flight && code == 1 && took >= GRACE), "{state}: {code} after {took:?}: {}", daemon.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,12 +40,12 @@ async fn no_stop_takes_longer_than_the_grace_period() {
             // Idle when it happens; a frozen peer is not even known yet.
             let mut daemon = between.start(TABLES);
             proxy.set(mode);
-            ends(&format!("{side} {mode:?}, idle"), &mut daemon);
+            ends(&format!("{side} {mode:?}, idle"), false, &mut daemon);
             // From the start: connecting, or between two tries.
             let tried = proxy.accepted();
             let mut daemon = between.launch(TABLES);
             wait_until(secs(20), async || proxy.accepted() > tried).await;
-            ends(&format!("{side} {mode:?}, from the start"), &mut daemon);
+            ends(&format!("{side} {mode:?}, from the start"), false, &mut daemon);
             proxy.set(Mode::Pass);
         }
     }
@@ -58,7 +58,7 @@ async fn no_stop_takes_longer_than_the_grace_period() {
         if also {
             between.postgres.set(Mode::BlackHole);
         }
-        ends(&format!("in flight, database frozen too: {also}"), &mut daemon);
+        ends(&format!("in flight, database frozen too: {also}"), true, &mut daemon);
         between.rabbit.set(Mode::Pass);
         between.postgres.set(Mode::Pass);
         nothing_sent().await;
@@ -70,7 +70,7 @@ async fn no_stop_takes_longer_than_the_grace_period() {
     db.insert_rows("now", 500).await;
     wait_until(secs(20), async || counter(&daemon, "published", "now") >= 50.0).await;
     between.postgres.set(Mode::DropServerToClient);
-    ends("settling, no answer", &mut daemon);
+    ends("settling, no answer", true, &mut daemon);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -83,7 +83,7 @@ async fn a_blocked_broker_does_not_lengthen_the_stop() {
     limit("0.00001");
     db.insert_rows("now", 500).await;
     daemon.wait_unready(secs(20));
-    ends("blocked", &mut daemon);
+    ends("blocked", true, &mut daemon);
     // What slipped in before the block may have been confirmed, and then it is marked sent; nothing else is.
     let confirmed = db.count("sent_at is not null").await;
     assert_eq!(db.count("attempts > 0").await, 0);

@@ -5,6 +5,7 @@ use super::process::{self, Process};
 use super::rig::Rig;
 use super::run::run;
 use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_duebox");
 
 /// Options of `unshare` for a process namespace whose process 1 ends with its parent.
 const NAMESPACE: [&str; 3] = ["--pid", "--fork", "--kill-child"];
+
+/// The same for whoever is not root: in a user namespace, where it may make others.
+const UNPRIVILEGED: [&str; 2] = ["--user", "--map-current-user"];
 
 /// A running `duebox run`. Dropping it kills it.
 pub(crate) struct Daemon {
@@ -52,13 +56,13 @@ impl Daemon {
     pub(crate) fn start_first(rig: &Rig, toml: &str) -> Self {
         let folder = run().folder("daemon");
         let mut command = command("unshare", &folder);
-        command.args(NAMESPACE).arg(BINARY);
+        command.args(namespace()).arg(BINARY);
         Self { first: true, ..Self::spawn(rig, &folder, toml, command) }
     }
 
     /// Whether this machine makes process namespaces.
     pub(crate) fn can_be_first() -> bool {
-        Command::new("unshare").args(NAMESPACE).arg("true").output().is_ok_and(|done| done.status.success())
+        Command::new("unshare").args(namespace()).arg("true").output().is_ok_and(|done| done.status.success())
     }
 
     #[track_caller]
@@ -226,6 +230,11 @@ impl Rig {
         let (code, _, stderr) = run_cli(&[&["migrate", "--url", &url], grants].concat());
         assert_eq!(code, 0, "duebox migrate: {stderr}");
     }
+}
+
+fn namespace() -> impl Iterator<Item = &'static str> {
+    let user = if geteuid().is_root() { &[][..] } else { &UNPRIVILEGED };
+    user.iter().chain(&NAMESPACE).copied()
 }
 
 /// A program in `folder`, without settings from the environment of the test run.

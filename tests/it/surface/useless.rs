@@ -8,7 +8,7 @@ use crate::support::rig::{Own, Rig};
 use crate::support::wait::{eventually, secs, wait_until};
 use std::time::Duration;
 
-/// What is counted is counted every 5 s.
+/// What is counted is counted when one of these waits reads it; a machine under load takes its time.
 const TOLD: Duration = secs(20);
 
 const TIERS: &str = "[tier.now]\ntarget = { queue = \"due\" }\n\
