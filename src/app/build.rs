@@ -36,10 +36,7 @@ impl Parts {
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
         metrics.start_at_zero(config.tiers.keys());
         let settings = database(&config.postgres)?;
-        let listen_url = config.postgres.listen_url.clone().unwrap_or_else(|| settings.url.clone());
-        let listen = Settings { url: listen_url, ..settings.clone() };
-        // Parsed here so that a bad one ends the start, and not only the listening.
-        connect::pool(&listen, 1).context("postgres.listen_url")?;
+        let listen = listener(&config.postgres)?;
         let pool = connect::pool(&settings, config.postgres.pool_size)?;
         let link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         let shared = (Arc::clone(&health), Arc::clone(&metrics));
@@ -95,6 +92,16 @@ pub(crate) fn database(postgres: &Postgres) -> anyhow::Result<Settings> {
         connect_timeout: postgres.connect_timeout,
         statement_timeout: postgres.statement_timeout,
     })
+}
+
+/// How to reach the database to listen. Parsed here so that a bad URL ends the start, and not only the listening.
+pub(crate) fn listener(postgres: &Postgres) -> anyhow::Result<Settings> {
+    let mut settings = database(postgres)?;
+    if let Some(url) = &postgres.listen_url {
+        settings.url = url.clone();
+        connect::pool(&settings, 1).context("postgres.listen_url")?;
+    }
+    Ok(settings)
 }
 
 /// How to reach the broker.

@@ -6,6 +6,7 @@ use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
 use crate::config::Wake;
+use crate::outbox::connect::Settings;
 use crate::outbox::error::Error;
 use crate::outbox::{count, inspect};
 use std::time::{Duration, Instant};
@@ -28,8 +29,9 @@ pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> T
             Some(Ok(found)) if found.problems.is_empty() => {
                 tracing::info!("{}", found.schema);
                 // What a listener does not hear it says itself.
-                if let Some(note) =
-                    found.note(parts.config.outbox.wake).filter(|_| parts.config.outbox.wake == Wake::Poll)
+                let wake = parts.config.outbox.wake;
+                if wake == Wake::Poll
+                    && let Some(note) = found.note(wake)
                 {
                     tracing::warn!("{note}");
                 }
@@ -56,8 +58,7 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     let mut away = false;
     let mut rest = Instant::now();
     loop {
-        // Every wait below has a bound of its own: a connection to be had, and one statement.
-        parts.health.beat("backlog count", PROBE_EVERY + parts.settings.patience() * 3 + Duration::from_secs(60));
+        parts.health.beat("backlog count", stall(&parts.settings));
         let asked = async {
             tokio::select! {
                 () = parts.fresh.asked() => true,
@@ -83,6 +84,13 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
             away = note_database(parts, seen.err().as_ref(), away);
         }
     }
+}
+
+/// How long that may be without a sign of life: two statements, each of which waits for the pool, then for a connection
+/// to whichever server takes writes, then for its answer. On top comes a machine under load.
+fn stall(settings: &Settings) -> Duration {
+    let statement = settings.patience() * 2 + settings.reach();
+    PROBE_EVERY + statement * 2 + Duration::from_secs(60)
 }
 
 /// Counts. What the database does not tell in time is unknown.
@@ -141,5 +149,18 @@ pub(super) async fn record_queues(parts: &Parts) -> TaskEnd {
         if parts.stop.or(turn).await.is_none() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_servers_that_are_all_away_are_an_outage_and_no_stall() {
+        let (connect_timeout, statement_timeout) = (Duration::from_secs(300), Duration::from_secs(10));
+        let (url, schema) = ("host=a,b,c,d".into(), "duebox".to_owned());
+        let settings = Settings { url, password: None, schema, connect_timeout, statement_timeout };
+        assert!(stall(&settings) > connect_timeout * 8, "both statements try all four");
     }
 }

@@ -23,6 +23,7 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
     let config = &loaded.config;
     let read = || {
         connect::pool(&build::database(&config.postgres)?, 1)?;
+        build::listener(&config.postgres)?;
         build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         anyhow::Ok(())
     };

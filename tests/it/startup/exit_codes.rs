@@ -4,7 +4,7 @@ use super::{NOW, misconfigured};
 use crate::support::consumer::{Inspector, quorum};
 use crate::support::daemon::{Daemon, run_cli};
 use crate::support::relay::START;
-use crate::support::rig::Rig;
+use crate::support::rig::{Base, Rig};
 use crate::support::wait::{secs, wait_until};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable};
@@ -19,6 +19,9 @@ fn usage_is_2_and_a_bad_configuration_is_78() {
     };
     let broken = file("broken.toml", "[postgres\n");
     let wrong = file("wrong.toml", &format!("{}[relay]\nworkers = 0\nwrokers = 4\n", rig.config()));
+    // Good as far as the configuration reads it; the driver finds out.
+    let listen = Base { postgres: "listen_url = \"host=h port=x\"".to_owned(), ..rig.base() };
+    let deaf = file("deaf.toml", &format!("{}{NOW}", listen.render()));
     let cases: &[(&[&str], i32, &[&str])] = &[
         (&[], 2, &["Usage"]),
         (&["--nonsense"], 2, &["--nonsense"]),
@@ -29,6 +32,8 @@ fn usage_is_2_and_a_bad_configuration_is_78() {
         (&["run", "--config", &broken], 78, &["broken.toml"]),
         (&["run", "--config", &wrong], 78, &["workers", "wrokers", "wrong.toml"]),
         (&["check", "--config", &wrong], 78, &["workers", "wrokers", "wrong.toml"]),
+        (&["run", "--config", &deaf], 78, &["postgres.listen_url", "port"]),
+        (&["check", "--config", &deaf], 78, &["postgres.listen_url", "port"]),
         (&["status", "--config", &wrong], 78, &["workers", "wrokers"]),
         (&["config", "show", "--config", &wrong], 78, &["workers", "wrokers"]),
     ];
