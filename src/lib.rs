@@ -10,6 +10,7 @@ pub mod outbox;
 
 pub mod broker;
 
+mod addresses;
 pub mod backoff;
 pub mod message;
 pub mod tier;

@@ -6,6 +6,7 @@
 
 use super::error::{Error, within};
 use super::link::Endpoint;
+use crate::addresses;
 use async_compat::Compat;
 use lapin::{AsyncTcpStream, Connection, ConnectionProperties};
 use secrecy::ExposeSecret;
@@ -13,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use std::net::{Shutdown, TcpStream as StdStream};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 
 /// A peer that vanished is noticed by the kernel after this much silence under unacknowledged data.
 const USER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -36,7 +37,7 @@ impl Drop for Cut {
     }
 }
 
-/// Connects to `endpoint`, everything included, within `limit`.
+/// Connects to `endpoint`, everything included, within `limit`: to the first address of its name that lets us in.
 pub(super) async fn connect(
     endpoint: &Endpoint,
     name: &str,
@@ -47,11 +48,18 @@ pub(super) async fn connect(
     within(&what, limit, async {
         let network = |source| Error::Network { what: what.clone(), source };
         // Resolved anew each time: a name may have moved.
-        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await.map_err(network)?;
-        let (stream, cut) = tuned(stream).map_err(network)?;
-        // Dropped by the deadline, `cut` ends lapin's thread, which would wait for the peer for ever.
-        let connection = handshake(endpoint, name, heartbeat, stream).await.map_err(Error::amqp(what.clone()))?;
-        Ok((connection, cut))
+        let found = lookup_host((endpoint.host.as_str(), endpoint.port)).await.map_err(network)?;
+        let what = what.as_str();
+        let made = addresses::first(found.collect(), limit, |address, part| {
+            within(what, part, async move {
+                let stream = TcpStream::connect(address).await.map_err(network)?;
+                let (stream, cut) = tuned(stream).map_err(network)?;
+                // Dropped by the deadline, `cut` ends lapin's thread, which would wait for the peer for ever.
+                let connection = handshake(endpoint, name, heartbeat, stream).await.map_err(Error::amqp(what))?;
+                Ok((connection, cut))
+            })
+        });
+        made.await.unwrap_or_else(|| Err(network(std::io::Error::other("the name has no address"))))
     })
     .await
 }

@@ -3,10 +3,12 @@
 //! The driver tries them in turn as well, but with one deadline on TCP alone: a server that accepts and says nothing,
 //! as a primary with a hanging disk does, would keep it from the others for ever.
 
+use crate::addresses;
 use crate::outbox::error::{Error, READ_ONLY, describe};
 use deadpool_postgres::{ConfigConnectImpl, Connect};
 use std::error::Error as _;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -62,14 +64,48 @@ impl Hosts {
     {
         let mut said = Vec::new();
         for config in &self.each {
-            match tokio::time::timeout(self.limit, connect(config.clone())).await {
+            let made = async {
+                let each = addresses_of(config).await?;
+                let made = addresses::first(each, self.limit, |config, part| answer(part, connect(config)));
+                made.await.unwrap_or_else(|| Err("the name has no address".to_owned()))
+            };
+            match tokio::time::timeout(self.limit, made).await {
                 Ok(Ok(made)) => return Ok(made),
-                Ok(Err(error)) => said.push(format!("{}: {}", place(config), reason(&error))),
-                Err(_) => said.push(format!("{}: no answer within {:?}", place(config), self.limit)),
+                Ok(Err(error)) => said.push(format!("{}: {error}", place(config))),
+                Err(_) => said.push(format!("{}: {}", place(config), silent(self.limit))),
             }
         }
         Err(said.join("; "))
     }
+}
+
+/// What one address says within `part`.
+async fn answer<T>(
+    part: Duration,
+    connecting: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, String> {
+    let answer = tokio::time::timeout(part, connecting).await.map_err(|_| silent(part))?;
+    answer.map_err(|error| reason(&error))
+}
+
+fn silent(within: Duration) -> String {
+    format!("no answer within {within:?}")
+}
+
+/// One server once for each address of its name. The driver resolves as well, but would give the first all the time.
+async fn addresses_of(server: &Config) -> Result<Vec<Config>, String> {
+    let (Some(Host::Tcp(name)), []) = (server.get_hosts().first(), server.get_hostaddrs()) else {
+        return Ok(vec![server.clone()]);
+    };
+    // Resolved anew each time: a name may have moved. The port is in the configuration already.
+    let found = tokio::net::lookup_host((name.as_str(), 0)).await.map_err(|error| error.to_string())?;
+    Ok(found.map(|address| at(server, address.ip())).collect())
+}
+
+fn at(server: &Config, address: IpAddr) -> Config {
+    let mut one = server.clone();
+    one.hostaddr(address);
+    one
 }
 
 /// Everything but the servers.
@@ -188,6 +224,22 @@ mod tests {
         assert_eq!(places("postgres://u@a,b/d"), [shown("a:5432"), shown("b:5432")]);
         assert_eq!(places("host=/run/x,b port=7 user=u dbname=d"), [shown("/run/x:7"), shown("b:7")]);
         assert_eq!(places("hostaddr=127.0.0.1 user=u dbname=d"), [shown("127.0.0.1:5432")]);
+    }
+
+    #[tokio::test]
+    async fn the_driver_is_given_one_address_at_a_time() {
+        let seen = Mutex::new(Vec::new());
+        let localhost = hosts("host=localhost user=u dbname=d").unwrap();
+        let said = localhost.first(|config| {
+            seen.lock().unwrap().push((config.get_hosts().len(), config.get_hostaddrs().to_vec()));
+            async { Config::new().connect(NoTls).await }
+        });
+        assert!(said.await.is_err_and(|said| said.starts_with("at localhost:5432, database d, user u: ")));
+        let seen = seen.into_inner().unwrap();
+        assert!(
+            !seen.is_empty() && seen.iter().all(|(names, addresses)| (*names, addresses.len()) == (1, 1)),
+            "{seen:?}"
+        );
     }
 
     #[test]
