@@ -40,11 +40,12 @@ impl Parts {
         let pool = connect::pool(&settings, config.postgres.pool_size)?;
         let link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         let shared = (Arc::clone(&health), Arc::clone(&metrics));
-        let broker = Broker {
-            shared: Arc::new(Link::new("duebox", link_settings.clone(), false, shared.clone(), stop.clone())),
-            isolated: Arc::new(Link::new("duebox isolated", link_settings, true, shared, stop.clone())),
-        };
         let wake = Arc::<Wake>::default();
+        let link = |name, on_demand| {
+            let (settings, wake) = (link_settings.clone(), Arc::clone(&wake));
+            Arc::new(Link::new(name, settings, on_demand, wake, shared.clone(), stop.clone()))
+        };
+        let broker = Broker { shared: link("duebox", false), isolated: link("duebox isolated", true) };
         let rung = (pool.clone(), settings.clone());
         let doorbell =
             Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));

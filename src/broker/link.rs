@@ -12,6 +12,7 @@ use crate::admin::metrics::{BySide, Metrics};
 use crate::backoff::Backoff;
 use crate::stop::Stop;
 use crate::tier::Tier;
+use crate::wake::Wake;
 pub use settings::{Endpoint, Settings};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -43,6 +44,8 @@ pub struct Link {
     closed: Mutex<BTreeSet<String>>,
     /// What was declared, for those who keep the list of our queues.
     pub declared: watch::Sender<BTreeSet<String>>,
+    /// Rung when a tier reopens: its rows rang while nothing could be published for it.
+    wake: Arc<Wake>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     stop: Stop,
@@ -55,6 +58,7 @@ impl Link {
         name: &'static str,
         settings: Settings,
         on_demand: bool,
+        wake: Arc<Wake>,
         (health, metrics): (Arc<Health>, Arc<Metrics>),
         stop: Stop,
     ) -> Self {
@@ -67,6 +71,7 @@ impl Link {
             on_demand,
             closed: Mutex::default(),
             declared: watch::Sender::default(),
+            wake,
             health,
             metrics,
             stop,
@@ -200,8 +205,12 @@ impl Link {
 
     /// Takes over what a check of the topology found.
     fn note(&self, tiers: &[Tier], report: &Report) {
-        let closed = report.problems.iter().filter(|p| p.mismatch).map(|p| p.tier.clone()).collect();
-        *self.closed.lock().unwrap_or_else(PoisonError::into_inner) = closed;
+        let closed: BTreeSet<String> = report.problems.iter().filter(|p| p.mismatch).map(|p| p.tier.clone()).collect();
+        let before =
+            std::mem::replace(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner), closed.clone());
+        if !before.is_subset(&closed) {
+            self.wake.alarm();
+        }
         report.publish(tiers, &self.health, &self.metrics);
         self.declared.send_if_modified(|known| {
             let before = known.len();

@@ -7,6 +7,7 @@ mod mixed;
 mod model;
 mod parting;
 mod relays;
+mod reopened;
 mod setting;
 mod skipped;
 
