@@ -97,7 +97,11 @@ pub async fn apply(
     Ok(Applied { schema: schema.to_owned(), from, to: VERSION })
 }
 
-/// Begins, and waits for any other migration of this schema to end.
+/// How long a migration waits for a table. While it waits, everything that comes after it waits too, so that one
+/// producer's open transaction would hold up the inserts of all.
+const PATIENT: &str = "set local lock_timeout = '5s'";
+
+/// Begins, and waits for any other migration of this schema to end, however long that takes.
 ///
 /// READ COMMITTED whatever the role's default: with one snapshot for all, whoever waited for the
 /// lock would still see the catalog of before and create everything a second time.
@@ -106,7 +110,10 @@ async fn begin<'a>(client: &'a mut Client, schema: &str) -> Result<Transaction<'
     let tx = starting.await.map_err(MigrateError::while_("beginning"))?;
     let lock = "select pg_advisory_xact_lock(hashtextextended($1, 0))";
     let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&lock_name(schema), Type::TEXT)];
-    tx.query_typed(lock, &parameters).await.map_err(MigrateError::while_("waiting for another migration"))?;
+    let beginning = || MigrateError::while_("waiting for another migration");
+    tx.batch_execute("set local lock_timeout = 0").await.map_err(beginning())?;
+    tx.query_typed(lock, &parameters).await.map_err(beginning())?;
+    tx.batch_execute(PATIENT).await.map_err(beginning())?;
     Ok(tx)
 }
 

@@ -3,6 +3,8 @@
 use std::error::Error as _;
 use std::fmt;
 
+use tokio_postgres::error::SqlState;
+
 use super::VERSION;
 
 /// Why [`apply`](super::apply), [`script`](super::script()) or [`version`](super::version) failed.
@@ -37,6 +39,15 @@ pub enum MigrateError {
         /// Its version.
         found: i32,
     },
+    /// Somebody holds a table.
+    #[error(
+        "{doing}: somebody's open transaction holds the table, and everything that comes later would wait behind us; \
+         nothing was changed, try again (SQLSTATE 55P03)"
+    )]
+    Held {
+        /// What was going on.
+        doing: String,
+    },
     /// The server refused, or went away. The whole cause is in the text, so it is no `source` too:
     /// whoever prints the chain would say it twice.
     #[error("{doing}: {}", told(cause))]
@@ -52,7 +63,10 @@ impl MigrateError {
     /// For `map_err`: says what was going on when the driver failed.
     pub(super) fn while_(doing: impl Into<String>) -> impl FnOnce(tokio_postgres::Error) -> Self {
         let doing = doing.into();
-        move |cause| Self::Postgres { doing, cause }
+        move |cause| match cause.code() {
+            Some(&SqlState::LOCK_NOT_AVAILABLE) => Self::Held { doing },
+            _ => Self::Postgres { doing, cause },
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::error::MigrateError;
 use super::grants::Grants;
 use super::ident::{quote_literal, quote_schema};
-use super::{Doorbell, FILES, VERSION, enter, lock_name, record};
+use super::{Doorbell, FILES, PATIENT, VERSION, enter, lock_name, record};
 
 /// A script for `psql -v ON_ERROR_STOP=1`, which ends where [`apply`](super::apply) ends.
 ///
@@ -36,7 +36,11 @@ fn head(schema: &str, quoted: &str) -> String {
 --   psql -v ON_ERROR_STOP=1 -f FILE
 -- It needs psql for its \\if. The roles it grants to must exist.
 begin isolation level read committed;
+set local lock_timeout = 0;
 select pg_advisory_xact_lock(hashtextextended({lock}, 0));
+-- A lock timeout means that somebody's open transaction holds the table: nothing was changed, try again. To wait longer
+-- would make every insert wait behind this.
+{PATIENT};
 
 select count(*) = 0 as duebox_new from pg_namespace where nspname = {name} \\gset
 \\if :duebox_new

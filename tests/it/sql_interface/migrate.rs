@@ -4,6 +4,7 @@ use super::rig::{Database, allowed, denied, one};
 use duebox::outbox::migrate::{self, Accepts, Applied, Doorbell, Grants, VERSION};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tokio_postgres::{Client, Config, config::Host};
 
 /// The catalog of the schema as text, without what differs by chance (OIDs) or by time.
@@ -130,6 +131,34 @@ async fn an_error_says_what_was_going_on_and_what_the_server_said() {
     allowed(&owner, "create schema duebox; create table duebox.outbox ()").await;
     let error = migrate::apply(&mut owner, "duebox", &Grants::default(), Doorbell::Keep).await.unwrap_err().to_string();
     assert_eq!(error, r#"applying migration 1 to schema "duebox": relation "outbox" already exists (SQLSTATE 42P07)"#);
+}
+
+/// Making the trigger anew needs the table for itself, and whoever waits for that holds up every insert behind it.
+#[tokio::test]
+async fn a_producer_that_has_a_transaction_open_ends_a_migration_soon_and_holds_up_no_insert() {
+    let database = Database::migrated().await;
+    let (mut owner, open, other) = (database.owner().await, database.producer().await, database.producer().await);
+    let insert = "select duebox.enqueue('now', 'k', 't', '{}')";
+    let role: String = one(&owner, "select current_user::text").await;
+    allowed(&open, &format!("begin; {insert}")).await;
+    let before = catalog(&database.superuser().await, "duebox").await;
+    let soon = Duration::from_secs(30);
+
+    let grants = Grants::default();
+    let applying = tokio::time::timeout(soon, migrate::apply(&mut owner, "duebox", &grants, Doorbell::Off));
+    let error = applying.await.expect("it ends").unwrap_err().to_string();
+    let parts = ["setting the doorbell", "somebody's open transaction", "nothing was changed, try again", "55P03"];
+    assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    let script = migrate::script("duebox", &grants, Doorbell::Off).unwrap();
+    let config = database.config(&role);
+    let printed = tokio::task::spawn_blocking(move || psql(&config, &script));
+    let error = tokio::time::timeout(soon, printed).await.expect("it ends").unwrap().unwrap_err();
+    assert!(error.contains("lock timeout"), "{error}");
+
+    tokio::time::timeout(soon, other.batch_execute(insert)).await.expect("nobody waits in front of it").unwrap();
+    assert_eq!(catalog(&database.superuser().await, "duebox").await, before);
+    allowed(&open, "commit").await;
+    migrate::apply(&mut owner, "duebox", &grants, Doorbell::Off).await.unwrap();
 }
 
 #[tokio::test]
