@@ -64,6 +64,27 @@ async fn a_million_paused_and_a_million_unknown_rows_do_not_slow_the_others() {
     an_unknown_tier_is_named_everywhere(&daemon);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tier_that_is_due_is_found_behind_hundreds_that_are_not() {
+    let rig = Rig::new("strays");
+    let role = rig.migrated();
+    let db = rig.db().await;
+    let strays = "insert into duebox.outbox (tier, available_at, payload) \
+        select 'a' || i, now() + interval '1 h', '{}' from generate_series(1, 5000) as i where i <= $1::bigint";
+    db.execute(strays, &[&500_i64]).await.unwrap();
+    db.insert_rows("z", 1).await;
+    let relay = rig.db_as(&role).await;
+    relay.batch_execute("set search_path = duebox, pg_temp").await.unwrap();
+    let tiers: Vec<&str> = KNOWN.into();
+    let rows = relay.query_typed(UNCLAIMED, &[(&tiers, Type::TEXT_ARRAY)]).await.unwrap();
+    let first: (String, bool) = (rows[0].get("tier"), rows[0].get("due"));
+    assert_eq!((rows.len(), first), (100, ("z".to_owned(), true)));
+    // However many there are, the walk ends.
+    db.execute(&strays.replace("'a'", "'b'"), &[&5_000_i64]).await.unwrap();
+    let (pages, _) = explain(&relay, UNCLAIMED, &[(&tiers, Type::TEXT_ARRAY)]).await;
+    assert!(pages < 6_000, "looking for unknown tiers touches {pages} pages");
+}
+
 /// Explains the daemon's statements as it runs them.
 async fn pages_stay_few(relay: &Db) {
     relay.batch_execute("set search_path = duebox, pg_temp").await.unwrap();
