@@ -13,7 +13,7 @@ use super::table::Table;
 
 /// Longest schema name: Postgres cuts names at 63 bytes, and ours appear inside longer ones.
 const MAX_SCHEMA: usize = 50;
-/// Connections beside one a worker: the isolated worker, counting and sweeping.
+/// Connections beside the one a worker: for the isolated worker, counting and sweeping.
 const POOL_RESERVE: usize = 3;
 /// Longest URL; far above any real one.
 const MAX_URL: usize = 4096;
