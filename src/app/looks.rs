@@ -5,7 +5,6 @@ use super::build::Parts;
 use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
-use crate::config::Wake;
 use crate::outbox::connect::Settings;
 use crate::outbox::error::Error;
 use crate::outbox::{count, inspect};
@@ -28,11 +27,7 @@ pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> T
             None => return Ok(()),
             Some(Ok(found)) if found.problems.is_empty() => {
                 tracing::info!("{}", found.schema);
-                // What a listener does not hear it says itself.
-                let wake = parts.config.outbox.wake;
-                if wake == Wake::Poll
-                    && let Some(note) = found.note(wake)
-                {
+                if let Some(note) = found.note(parts.config.outbox.wake) {
                     tracing::warn!("{note}");
                 }
                 open.send_replace(true);

@@ -3,9 +3,12 @@
 use super::{FAILED, MISCONFIGURED, OK, print};
 use crate::app::build;
 use crate::broker::topology;
-use crate::config::{self, Config};
-use crate::outbox::{connect, inspect};
+use crate::config::{self, Config, Wake};
+use crate::outbox::connect::{self, Pool, Settings};
+use crate::outbox::doorbell::Doorbell;
+use crate::outbox::inspect;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Options of `check`.
 #[derive(Debug, clap::Args)]
@@ -68,8 +71,11 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
         Ok(found) => found,
         Err(error) => return Ok(Side::away("postgres", &error.to_string())),
     };
-    let mut notes = Vec::from_iter(found.note(config.outbox.wake));
+    let mut notes = Vec::from_iter(found.note(config.outbox.wake).map(str::to_owned));
     let mut problems = found.problems;
+    if problems.is_empty() && config.outbox.wake == Wake::Notify {
+        notes.extend(check_doorbell(config, (pool.clone(), settings.clone())).await?);
+    }
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
     let good = problems.is_empty();
     for (name, rule) in config.rules.iter().filter(|_| good) {
@@ -84,6 +90,13 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
     let mut side = Side::found("postgres", &format!(", {}", found.schema), &problems, MISCONFIGURED);
     side.text.extend(notes.iter().map(|note| format!("  {note}\n")));
     Ok(side)
+}
+
+/// Why inserts would not be heard: the relay polls then.
+async fn check_doorbell(config: &Config, rung: (Pool, Settings)) -> anyhow::Result<Option<String>> {
+    let listener = build::listener(&config.postgres)?;
+    let doorbell = Doorbell::new(listener, rung, Arc::default(), (Arc::default(), Arc::default()));
+    Ok(doorbell.check().await.unwrap_or_else(|error| Some(format!("postgres.listen_url, or postgres.url: {error}"))))
 }
 
 async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {

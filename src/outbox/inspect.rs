@@ -26,23 +26,18 @@ pub struct Inspection {
     pub problems: Vec<String>,
     /// The schema version in a sentence.
     pub schema: String,
-    /// Whether inserts ring, and why a relay that listens would not hear them.
-    pub doorbell: Option<(bool, Option<String>)>,
+    /// Whether inserts ring for whoever listens.
+    pub rings: bool,
 }
 
 impl Inspection {
-    /// What to know about the doorbell with this setting; the relay works with it all the same.
+    /// What to know about inserts that ring with this setting; the relay works with it all the same.
     #[must_use]
-    pub fn note(&self, wake: Wake) -> Option<String> {
-        match (wake, self.doorbell.as_ref()?) {
-            (Wake::Notify, (_, fault)) => fault.clone(),
-            (Wake::Poll, (true, _)) => Some(
-                "inserts ring although wake = \"poll\", and pay for it in every commit: unless another relay listens, run \
-                 `duebox migrate --no-doorbell`"
-                    .to_owned(),
-            ),
-            (Wake::Poll, (false, _)) => None,
-        }
+    pub fn note(&self, wake: Wake) -> Option<&'static str> {
+        (self.rings && wake == Wake::Poll).then_some(
+            "inserts ring although wake = \"poll\", and pay for it in every commit: unless another relay listens, run \
+             `duebox migrate --no-doorbell`",
+        )
     }
 }
 
@@ -127,8 +122,7 @@ impl Asked<'_> {
             inspection.problems.push(format!("missing privilege: grant {missing} to {role};"));
         }
         if let Some(row) = self.rows(what, DOORBELL, &[(&self.schema, Type::TEXT)]).await?.first() {
-            let facts = Facts::read(row).map_err(Error::statement(what))?;
-            inspection.doorbell = Some((facts.rings(), facts.fault(self.schema)));
+            inspection.rings = Facts::read(row).map_err(Error::statement(what))?.rings();
         }
         Ok(())
     }
@@ -139,14 +133,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_doorbell_that_does_not_fit_the_setting_is_noted() {
-        let note = |wake, rings, fault: Option<&str>| {
-            let doorbell = Some((rings, fault.map(str::to_owned)));
-            Inspection { doorbell, ..Inspection::default() }.note(wake)
-        };
-        assert_eq!(note(Wake::Notify, true, None), None);
-        assert_eq!(note(Wake::Notify, false, Some("no trigger")), Some("no trigger".to_owned()));
-        assert_eq!(note(Wake::Poll, false, Some("no trigger")), None);
-        assert!(note(Wake::Poll, true, None).is_some_and(|text| text.contains("--no-doorbell")));
+    fn inserts_that_ring_for_nobody_are_noted() {
+        let note = |rings, wake| Inspection { rings, ..Inspection::default() }.note(wake);
+        assert!(note(true, Wake::Poll).is_some_and(|text| text.contains("--no-doorbell")));
+        assert_eq!([note(true, Wake::Notify), note(false, Wake::Notify), note(false, Wake::Poll)], [None; 3]);
     }
 }

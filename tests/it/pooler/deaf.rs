@@ -2,7 +2,7 @@
 //! is somebody else's a moment later.
 
 use super::{Pooled, found};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run_cli};
 use crate::support::relay::START;
 use crate::support::wait::{secs, wait_until};
 
@@ -16,6 +16,9 @@ async fn a_relay_that_listens_through_a_pooler_says_so_and_polls() {
     let line = daemon.wait_log("nothing rung is heard on the LISTEN connection", START);
     assert!(line.contains("postgres.listen_url") && line.contains("wake = \"poll\""), "{line}");
     daemon.wait_ready(START);
+    let (code, said, _) = run_cli(&["check", "--connect", "--config", daemon.config().to_str().unwrap()]);
+    assert_eq!(code, 0, "it works, by polling: {said}");
+    assert!(said.contains("nothing rung is heard"), "{said}");
     let db = rig.db().await;
     for _ in 0..5 {
         db.insert_rows("now", 10).await;
