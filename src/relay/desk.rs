@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 /// While batches keep coming, a look is repeated this often, so that a tier that fell due is not kept waiting by one
 /// that always has more.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// The same while the tier that had rows last is tried without a look.
 const LOOK_BESIDE: Duration = Duration::from_millis(5);
@@ -64,7 +64,13 @@ pub(super) struct Turns {
     pub(super) unclaimed_looked: Option<Instant>,
     pub(super) unknown: BTreeSet<String>,
     /// Database failures in a row.
-    failures: u32,
+    pub(super) failures: u32,
+}
+
+impl Turns {
+    pub(super) fn looked_within(&self, span: Duration) -> bool {
+        self.looked.is_some_and(|at| at.elapsed() < span)
+    }
 }
 
 /// What a turn led to: a batch, or something to go on with.
@@ -190,11 +196,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             return Ok(ControlFlow::Break(claimed));
         }
         let every = if guess.is_some() && turns.sleep.lingers() { LOOK_BESIDE } else { Duration::ZERO };
-        let looked_within = |span| turns.looked.is_some_and(|at| at.elapsed() < span);
-        if turns.due.is_empty() && looked_within(every) {
+        if turns.due.is_empty() && turns.looked_within(every) {
             return Ok(ControlFlow::Continue(None));
         }
-        let look_now = turns.due.is_empty() || !looked_within(LOOK_EVERY);
+        let look_now = turns.due.is_empty() || !turns.looked_within(LOOK_EVERY);
         if look_now && !self.look(lane, turns).await? {
             return Ok(ControlFlow::Continue(None));
         }

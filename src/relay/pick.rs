@@ -1,6 +1,6 @@
 //! Which tier a worker may claim, and the claim itself.
 
-use super::desk::{Claimed, Turns};
+use super::desk::{Claimed, LOOK_EVERY, Turns};
 use super::hops::PROBE;
 use super::{Batch, Broker, Lane, Outbox, Relay};
 use crate::tier::Tier;
@@ -8,9 +8,11 @@ use std::time::Instant;
 
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// The tier whose rows have probably just come, so that they need not be looked for first: while the relay is awake,
-    /// or somebody rang, the one that had some last.
+    /// or somebody rang, the one that had some last. Not without a look now and then, nor after a failure: one tier must
+    /// not keep the others waiting, by a stream of rows or by a claim that always fails.
     pub(super) fn guess(&self, lane: Lane, turns: &Turns) -> Option<String> {
-        let likely = self.awaits_no_ring(lane, turns) || (lane == Lane::Shared && turns.rung);
+        let awake = self.awaits_no_ring(lane, turns) && turns.looked_within(LOOK_EVERY);
+        let likely = turns.failures == 0 && (awake || lane == Lane::Shared && turns.rung);
         (likely && turns.due.is_empty() && !turns.last_served.is_empty()).then(|| turns.last_served.clone())
     }
 

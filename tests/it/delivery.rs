@@ -5,6 +5,7 @@ mod on_time;
 mod own_time;
 mod refused;
 mod several;
+mod turns;
 mod ways;
 
 use crate::support::consumer::{Consumer, Delivery};
