@@ -14,6 +14,7 @@ mod skipped;
 use crate::support::consumer::Consumer;
 use crate::support::daemon::Daemon;
 use crate::support::db::{Db, Row};
+use crate::support::relay::START;
 use crate::support::rig::Rig;
 use crate::support::wait::{eventually, secs};
 use std::time::Duration;
@@ -56,15 +57,37 @@ impl Sleeper {
         asleep(&self.daemon);
     }
 
+    /// A second relay of the same outbox, asleep.
+    fn beside(&self, tiers: &str) -> Daemon {
+        let second = self.rig.daemon(&format!("{}_relay", self.rig.name()), &format!("{NEVER}{tiers}"));
+        second.wait_ready(START);
+        asleep(&second);
+        second
+    }
+
+    /// A transaction, left open, that has run `insert` while a relay was awake: it has not rung.
+    async fn skips(&self, insert: &str) -> Db {
+        let awake = Awake::new(&self.rig).await;
+        let producer = self.rig.db().await;
+        producer.batch_execute(&format!("begin; {insert}")).await.unwrap();
+        awake.ends().await;
+        producer
+    }
+
     /// Wakes the relay and waits until it is on its way back to sleep, but for these sessions.
     async fn wakes_and_waits_for(&mut self, sessions: &[&Db]) {
         self.db.insert(&Row::new("now")).await;
         self.due.next(AT_ONCE).await.expect("the insert rings");
         for session in sessions {
-            let pid: i32 = session.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+            let pid = pid(session).await;
             eventually("the open transaction is waited for", AT_ONCE, || waits_for(&self.daemon).contains(&pid));
         }
     }
+}
+
+/// The server process of a session.
+async fn pid(session: &Db) -> i32 {
+    session.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0)
 }
 
 /// Waits until the relay sleeps.

@@ -1,24 +1,17 @@
 //! A relay that stops on its way to sleep has given K back already: what it waits for is still another's to find.
 
-use super::{AT_ONCE, Awake, NEVER, NOW, Sleeper, asleep, waits_for};
+use super::{AT_ONCE, NOW, Sleeper, pid, waits_for};
 use crate::support::db::Row;
-use crate::support::relay::START;
 use crate::support::wait::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_relay_that_stops_while_it_waits_for_an_insert_leaves_it_to_one_that_sleeps() {
     let mut sleeper = Sleeper::new("parting").await;
-    let role = format!("{}_relay", sleeper.rig.name());
-    let second = sleeper.rig.daemon(&role, &format!("{NEVER}{NOW}"));
-    second.wait_ready(START);
-    asleep(&second);
-    let awake = Awake::new(&sleeper.rig).await;
-    let producer = sleeper.rig.db().await;
-    producer.batch_execute("begin; insert into duebox.outbox (tier, payload) values ('now', '{}')").await.unwrap();
-    awake.ends().await;
+    let second = sleeper.beside(NOW);
+    let producer = sleeper.skips("insert into duebox.outbox (tier, payload) values ('now', '{}')").await;
     sleeper.db.insert(&Row::new("now")).await;
     sleeper.due.next(AT_ONCE).await.expect("the insert rings");
-    let pid: i32 = producer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid = pid(&producer).await;
     let waits = || [&sleeper.daemon, &second].map(|daemon| waits_for(daemon).contains(&pid));
     eventually("whoever took the row waits for the open transaction", AT_ONCE, || waits().contains(&true));
     let (stops, stays) = if waits()[0] { (&sleeper.daemon, &second) } else { (&second, &sleeper.daemon) };

@@ -1,6 +1,6 @@
 //! Several relays: whoever is awake looks for all, and nobody is forgotten when it goes.
 
-use super::{AT_ONCE, Awake, NEVER, NOW, Sleeper, asleep, waits_for};
+use super::{AT_ONCE, Awake, NOW, Sleeper, asleep, pid, waits_for};
 use crate::support::consumer::Consumer;
 use crate::support::daemon::Daemon;
 use crate::support::db::Row;
@@ -15,17 +15,11 @@ const INSERT: &str = "insert into duebox.outbox (tier, payload) values ('now', '
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_that_did_not_ring_leaves_once_with_two_relays_asleep() {
     let mut sleeper = Sleeper::new("two_asleep").await;
-    let role = format!("{}_relay", sleeper.rig.name());
-    let second = sleeper.rig.daemon(&role, &format!("{NEVER}{NOW}"));
-    second.wait_ready(START);
-    asleep(&second);
-    let awake = Awake::new(&sleeper.rig).await;
-    let producer = sleeper.rig.db().await;
-    producer.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
-    awake.ends().await;
+    let second = sleeper.beside(NOW);
+    let producer = sleeper.skips(INSERT).await;
     sleeper.db.insert(&Row::new("now")).await;
     sleeper.due.next(AT_ONCE).await.expect("the insert rings");
-    let pid: i32 = producer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid = pid(&producer).await;
     let waited_for = || waits_for(&sleeper.daemon).contains(&pid) || waits_for(&second).contains(&pid);
     eventually("whoever took the row waits for the open transaction", AT_ONCE, waited_for);
     producer.batch_execute("commit").await.unwrap();
@@ -39,16 +33,10 @@ async fn a_row_that_did_not_ring_leaves_once_with_two_relays_asleep() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_of_a_tier_that_the_relay_awake_does_not_know_is_rung_for() {
     let mut sleeper = Sleeper::new("others_tier").await;
-    let role = format!("{}_relay", sleeper.rig.name());
-    let other = sleeper.rig.daemon(&role, &format!("{NEVER}[tier.later]\ntarget = {{ queue = \"later\" }}\n"));
-    other.wait_ready(START);
-    asleep(&other);
+    let other = sleeper.beside("[tier.later]\ntarget = { queue = \"later\" }\n");
     let mut later = Consumer::new(&sleeper.rig.amqp_url(), "later").await;
     // Open while the relay that knows `now` is awake, and committed on its way to sleep.
-    let awake = Awake::new(&sleeper.rig).await;
-    let producer = sleeper.rig.db().await;
-    producer.batch_execute(&format!("begin; {}", INSERT.replace("'now'", "'later'"))).await.unwrap();
-    awake.ends().await;
+    let producer = sleeper.skips(&INSERT.replace("'now'", "'later'")).await;
     sleeper.wakes_and_waits_for(&[&producer]).await;
     producer.batch_execute("commit").await.unwrap();
     later.next(AT_ONCE).await.expect("the relay that does not know the tier rings for the one that does");
@@ -59,17 +47,14 @@ async fn a_row_of_a_tier_that_the_relay_awake_does_not_know_is_rung_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn word_that_a_relay_gives_up_sends_every_sleeper_the_whole_way_to_sleep_again() {
     let mut sleeper = Sleeper::new("hand_over").await;
-    let role = format!("{}_relay", sleeper.rig.name());
-    let second = sleeper.rig.daemon(&role, &format!("{NEVER}{NOW}"));
-    second.wait_ready(START);
-    asleep(&second);
+    let second = sleeper.beside(NOW);
     let awake = Awake::new(&sleeper.rig).await;
     let producer = sleeper.rig.db().await;
     producer.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
     // What a relay rings that gives up while it is awake.
     sleeper.db.batch_execute("notify \"duebox.outbox\", 'over'").await.unwrap();
     awake.ends().await;
-    let pid: i32 = producer.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid = pid(&producer).await;
     for daemon in [&sleeper.daemon, &second] {
         eventually("each looks around before it sleeps again", AT_ONCE, || waits_for(daemon).contains(&pid));
     }

@@ -1,7 +1,7 @@
 //! A producer that saw a relay awake, and so did not ring, commits when that relay has gone to sleep: the row leaves at
 //! once all the same. Each of these waits an hour when the way to sleep does not wait for open transactions.
 
-use super::{AT_ONCE, Awake, Sleeper, asleep, waits_for};
+use super::{AT_ONCE, Awake, Sleeper, asleep, pid, waits_for};
 use crate::support::db::Db;
 use crate::support::rig::{Own, Rig};
 use crate::support::wait::{millis, secs, wait_until};
@@ -68,10 +68,7 @@ async fn a_transaction_that_stays_open_for_seconds_is_waited_for_gently() {
     let rig = Rig::private("patient", Own::Postgres);
     rig.postgres().log_statements();
     let mut sleeper = Sleeper::on(rig).await;
-    let awake = Awake::new(&sleeper.rig).await;
-    let producer = sleeper.rig.db().await;
-    producer.batch_execute(&format!("begin; {INSERT}")).await.unwrap();
-    awake.ends().await;
+    let producer = sleeper.skips(INSERT).await;
     sleeper.wakes_and_waits_for(&[&producer]).await;
     // After some hundred looks they come four a second, where they came a hundred: each look is a few statements.
     wait_until(secs(30), async || {
@@ -113,7 +110,7 @@ async fn a_producer_rolled_back_or_killed_lets_it_sleep() {
     awake.ends().await;
     sleeper.wakes_and_waits_for(&[&rolled_back, &killed]).await;
     rolled_back.batch_execute("rollback").await.unwrap();
-    let pid: i32 = killed.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid = pid(&killed).await;
     sleeper.db.execute("select pg_terminate_backend($1)", &[&pid]).await.unwrap();
     asleep(&sleeper.daemon);
     assert!(sleeper.due.next(millis(100)).await.is_none());
