@@ -80,17 +80,20 @@ impl Doorbell {
         let (mut failures, mut before) = (0, None);
         while !stop.raised() {
             self.health.beat(LOOP, self.stall());
+            let again = before.is_some();
             let Some(connected) = Box::pin(stop.or(self.connect(&mut before))).await else { break };
             let ended = match connected {
                 Ok(line) => {
                     failures = 0;
+                    if again && line.fault.is_none() {
+                        self.metrics.reconnects.get_or_create(&BySide { side: SIDE }).inc();
+                    }
                     Box::pin(self.stay(line, stop)).await
                 }
                 Err(error) => Err(error),
             };
             self.session().take();
             failures += 1;
-            self.metrics.reconnects.get_or_create(&BySide { side: SIDE }).inc();
             if let Err(error) = ended {
                 self.fault(&error);
                 // Whoever sleeps until the next ring has to begin polling.
