@@ -17,8 +17,7 @@
 
 use std::time::Duration;
 
-/// Looks before K is released. With what each takes they are some 10 ms: at 100 rows a second the next row is often there
-/// before.
+/// Looks before K is released: with the pauses and what each takes, some 10 ms.
 const LINGER: u32 = 5;
 
 /// The pause between them.
