@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// First everything that can fail at once, then the runtime.
+/// First everything that can fail at once, then the runtime: one thread, more carry no more (docs/decisions/0010).
 fn daemon(cli: &Cli) -> anyhow::Result<u8> {
     let loaded = config::load(cli.config.as_deref());
     let Ok(loaded) = loaded else {
@@ -28,7 +28,7 @@ fn daemon(cli: &Cli) -> anyhow::Result<u8> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(app::run(loaded.config))?;
     // Something may still hang in the system; the process does not wait for it.
     runtime.shutdown_background();

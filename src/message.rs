@@ -42,6 +42,8 @@ pub struct Message {
     pub headers: Map<String, Value>,
     /// When the row was inserted.
     pub created_at: i64,
+    /// From when on it could be claimed.
+    pub available_at: i64,
     /// The row's own due time.
     pub due_at: Option<i64>,
     /// Attempts that counted against the row so far.
@@ -168,6 +170,7 @@ mod tests {
             content_type: "application/json".into(),
             headers: Map::new(),
             created_at: 0,
+            available_at: 0,
             due_at: None,
             attempts: 0,
         }

@@ -86,17 +86,18 @@ pub struct Inserting {
     pub pid: i32,
 }
 
-/// How producers wake a relay that sleeps, and how it tells them that it is awake: by holding the lock K. Nothing here
+/// How producers wake a relay that sleeps, and how it tells them that it is awake and they
+/// need not ring: by holding the lock K. Nothing here
 /// fails: what cannot be done ends the hearing.
 pub trait Doorbell: Send + Sync + 'static {
     /// Whether producers' rings are heard. While they are not, the relay polls.
     fn hears(&self) -> bool;
 
     /// Takes K, unless it is held already: producers stop ringing. Another relay may be the one that has it.
-    fn awake(&self) -> impl Future<Output = ()> + Send;
+    fn take(&self) -> impl Future<Output = ()> + Send;
 
     /// Gives K back, and after that says who is inserting. `None`: nobody is heard any more.
-    fn leave(&self) -> impl Future<Output = Option<Vec<Inserting>>> + Send;
+    fn release(&self) -> impl Future<Output = Option<Vec<Inserting>>> + Send;
 
     /// Who is inserting. `None`: nobody is heard any more.
     fn inserting(&self) -> impl Future<Output = Option<Vec<Inserting>>> + Send;
@@ -105,7 +106,7 @@ pub trait Doorbell: Send + Sync + 'static {
     fn ring(&self) -> impl Future<Output = ()> + Send;
 
     /// Gives K back, if it is held, and has other relays go the whole way to sleep: this one cannot.
-    fn hand_over(&self) -> impl Future<Output = ()> + Send;
+    fn stand_back(&self) -> impl Future<Output = ()> + Send;
 }
 
 /// The Postgres side, as the relay needs it.

@@ -5,6 +5,7 @@ use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -39,7 +40,18 @@ pub struct ByState {
     pub state: &'static str,
 }
 
+/// Label of the times that a batch takes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByPhase {
+    /// `claim`, `confirm` or `settle`.
+    pub phase: &'static str,
+}
+
 type PerTier = Family<ByTier, Counter>;
+
+/// Seconds, in buckets that double from a quarter of a millisecond, which is a quick answer on one machine, to over a
+/// minute.
+type Times<Label> = Family<Label, Histogram, fn() -> Histogram>;
 
 /// A gauge of seconds, or of a share.
 pub type Seconds = Gauge<f64, AtomicU64>;
@@ -82,16 +94,27 @@ pub struct Metrics {
     pub waits_for: Gauge,
     /// Times it fell asleep.
     pub sleeps: Counter,
+    /// What each phase of a batch takes.
+    pub phases: Times<ByPhase>,
+    /// From the moment a row could go to its confirm.
+    pub lag: Times<ByTier>,
     /// Orders closed.
     pub rule_closed: Family<ByRule, Counter>,
+}
+
+fn times<Label: Clone + Eq + std::hash::Hash>() -> Times<Label> {
+    Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_25, 2.0, 19)))
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("duebox");
         macro_rules! register {
-            ($name:literal, $help:literal) => {{
-                let metric = Default::default();
+            ($name:literal, $help:literal) => {
+                register!($name, $help, Default::default())
+            };
+            ($name:literal, $help:literal, $metric:expr) => {{
+                let metric = $metric;
                 registry.register($name, $help, Clone::clone(&metric));
                 metric
             }};
@@ -117,6 +140,8 @@ impl Default for Metrics {
             wakefulness: register!("wakefulness", "1 for the state that the relay is in"),
             waits_for: register!("waits_for_transactions", "Open transactions that are waited for on the way to sleep"),
             sleeps: register!("sleeps", "Times the relay fell asleep until a producer rings"),
+            phases: register!("batch_seconds", "What a batch waits for: its claim, its confirms, its settle", times()),
+            lag: register!("lag_seconds", "From the moment a row could go to its confirm", times()),
             rule_closed: register!("rule_closed", "Orders closed by this relay"),
             registry,
         }
@@ -144,6 +169,19 @@ impl Metrics {
     pub fn add(family: &PerTier, tier: &str, count: usize) {
         if count > 0 {
             family.get_or_create(&ByTier { tier: tier.to_owned() }).inc_by(count as u64);
+        }
+    }
+
+    /// Notes what a phase of a batch took.
+    pub fn took(&self, phase: &'static str, span: Duration) {
+        self.phases.get_or_create(&ByPhase { phase }).observe(span.as_secs_f64());
+    }
+
+    /// Notes the lags of a tier's messages, in microseconds.
+    pub fn lags(&self, tier: &str, lags: impl Iterator<Item = i64>) {
+        let lag = self.lag.get_or_create(&ByTier { tier: tier.to_owned() });
+        for micros in lags {
+            lag.observe(micros as f64 / 1e6);
         }
     }
 

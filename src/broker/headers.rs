@@ -109,6 +109,7 @@ mod tests {
             content_type: "application/json".into(),
             headers: headers.as_object().unwrap().clone(),
             created_at: 1_700_000_000_900_000,
+            available_at: 1_700_000_000_900_000,
             due_at: None,
             attempts: 2,
         }

@@ -3,7 +3,7 @@
 use super::{MISCONFIGURED, OK, print};
 use crate::config::{self, ConfigError};
 use crate::outbox::connect::{self, Settings};
-use crate::outbox::migrate::{self, Doorbell, Grants};
+use crate::outbox::migrate::{self, Grants, Trigger};
 use anyhow::Context;
 use std::path::Path;
 use std::time::Duration;
@@ -35,11 +35,11 @@ pub struct Args {
 }
 
 impl Args {
-    fn doorbell(&self) -> Doorbell {
+    fn trigger(&self) -> Trigger {
         match (self.doorbell, self.no_doorbell) {
-            (true, _) => Doorbell::On,
-            (_, true) => Doorbell::Off,
-            _ => Doorbell::Keep,
+            (true, _) => Trigger::On,
+            (_, true) => Trigger::Off,
+            _ => Trigger::Keep,
         }
     }
 }
@@ -48,7 +48,7 @@ impl Args {
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
-    let doorbell = args.doorbell();
+    let trigger = args.trigger();
     let grants = Grants { producers: args.grant_producer, relays: args.grant_relay };
     // The file is needed only for what the command line does not say; then a bad one is an error, or the wrong schema
     // would be migrated.
@@ -67,7 +67,7 @@ pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
     let schema = args.schema.or_else(|| from_file.map(|postgres| postgres.schema.clone()));
     let schema = schema.unwrap_or_else(|| "duebox".to_owned());
     if args.print {
-        print(&migrate::script(&schema, &grants, doorbell)?)?;
+        print(&migrate::script(&schema, &grants, trigger)?)?;
         return Ok(OK);
     }
     // The password of the configuration is the daemon's, not that of an owner named on the command line.
@@ -81,7 +81,7 @@ pub(super) async fn run(args: Args, path: Option<&Path>) -> anyhow::Result<u8> {
     let connect_timeout = Duration::from_secs(10);
     let settings = Settings { url, password, schema: schema.clone(), connect_timeout, statement_timeout: PATIENCE };
     let applied = connect::with_alone(&settings, "duebox migrate", async |client| {
-        migrate::apply(client, &schema, &grants, doorbell).await.map_err(anyhow::Error::from)
+        migrate::apply(client, &schema, &grants, trigger).await.map_err(anyhow::Error::from)
     });
     let applied = applied.await.context("migrate as the schema's owner: --url postgres://OWNER@HOST/DATABASE")?;
     let granted =

@@ -96,6 +96,7 @@ fn decode(row: &tokio_postgres::Row, tier: &str, values: Values) -> Result<Messa
             content_type: row.try_get("content_type")?,
             headers,
             created_at: micros(row.try_get("created_at")?),
+            available_at: micros(row.try_get("available_at")?),
             due_at: row.try_get::<_, Option<SystemTime>>("due_at")?.map(micros),
             attempts: row.try_get("attempts")?,
         })

@@ -205,11 +205,11 @@ impl crate::relay::Doorbell for Doorbell {
         self.session().is_some()
     }
 
-    async fn awake(&self) {
+    async fn take(&self) {
         self.step(Session::take).await;
     }
 
-    async fn leave(&self) -> Option<Vec<Inserting>> {
+    async fn release(&self) -> Option<Vec<Inserting>> {
         self.step(async |session| {
             session.release().await?;
             session.inserting(&self.settings.schema).await
@@ -225,7 +225,7 @@ impl crate::relay::Doorbell for Doorbell {
         self.step(async |session| session.ring(&channel(&self.settings.schema), PLAIN).await).await;
     }
 
-    async fn hand_over(&self) {
+    async fn stand_back(&self) {
         // Whether we have K or not: we may be the one that waits for somebody who saw it held, or the only one that knows
         // when a row falls due.
         self.step(async |session| {

@@ -3,24 +3,24 @@
 //! The migrations are the files in `sql/migrations/`, static and with unqualified names; what is
 //! generated here is only what carries a name from outside: the schema and the roles.
 
-mod doorbell;
 mod error;
 mod grants;
 mod ident;
 mod script;
+mod trigger;
 
 use std::fmt;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
-pub use self::doorbell::Doorbell;
 pub use self::error::MigrateError;
 pub use self::grants::Grants;
 pub(crate) use self::ident::quote_literal;
 pub use self::ident::{channel, quote_ident};
 use self::ident::{quote_role, quote_schema};
 pub use self::script::script;
+pub use self::trigger::Trigger;
 
 /// The schema version this duebox was written for; the number of the last migration.
 pub const VERSION: i32 = 3;
@@ -75,7 +75,7 @@ pub async fn apply(
     client: &mut Client,
     schema: &str,
     grants: &Grants,
-    doorbell: Doorbell,
+    trigger: Trigger,
 ) -> Result<Applied, MigrateError> {
     let quoted = quote_schema(schema)?;
     let granting = grants.sql(schema)?;
@@ -91,7 +91,7 @@ pub async fn apply(
         let doing = MigrateError::while_(format!("applying migration {number} to schema {schema:?}"));
         tx.batch_execute(&format!("{file}{}", record(number))).await.map_err(doing)?;
     }
-    tx.batch_execute(&doorbell.sql()).await.map_err(MigrateError::while_("setting the doorbell"))?;
+    tx.batch_execute(&trigger.sql()).await.map_err(MigrateError::while_("setting the doorbell"))?;
     tx.batch_execute(&granting).await.map_err(MigrateError::while_("granting"))?;
     tx.commit().await.map_err(MigrateError::while_("committing"))?;
     Ok(Applied { schema: schema.to_owned(), from, to: VERSION })

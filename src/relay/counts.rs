@@ -8,6 +8,7 @@ use crate::verdict::{Attempt, Outcome};
 pub(super) struct Counts {
     /// The broker answered for at least one message.
     pub(super) answered: bool,
+    pub(super) sent: usize,
     pub(super) returned: usize,
     pub(super) nacked: usize,
     pub(super) parked: usize,
@@ -18,6 +19,7 @@ impl Counts {
         let count = |wanted: fn(&Outcome) -> bool| attempts.iter().filter(|a| wanted(&a.outcome)).count();
         Self {
             answered: count(|outcome| !matches!(outcome, Outcome::Invalid(_))) > 0,
+            sent: fates.iter().filter(|(_, fate)| *fate == Fate::Sent).count(),
             returned: count(|outcome| matches!(outcome, Outcome::Returned(_))),
             nacked: count(|outcome| matches!(outcome, Outcome::Nacked)),
             parked: fates.iter().filter(|(_, fate)| matches!(fate, Fate::Parked { .. })).count(),

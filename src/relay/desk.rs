@@ -3,6 +3,7 @@
 //! Looking and claiming take a millisecond, publishing takes many: so one worker sits at the desk, and hands it on as
 //! soon as it has rows. The others find it free instead of asking the database the same question.
 
+use super::doze::Flow;
 use super::sleep::Sleep;
 use super::{Batch, Broker, Doorbell, Inserting, Lane, Outbox, Publisher, Relay, doubled};
 use crate::admin::health::Part;
@@ -59,9 +60,13 @@ pub(super) struct Turns {
     pub(super) sleep: Sleep<Inserting>,
     /// Somebody rang since the last look.
     pub(super) rung: bool,
+    /// How many rows came lately.
+    pub(super) flow: Flow,
     /// Full batches in a row.
     pub(super) full: u32,
+    /// When tiers that are not claimed here were looked for, and whether rows were claimed since.
     pub(super) unclaimed_looked: Option<Instant>,
+    pub(super) claimed: bool,
     pub(super) unknown: BTreeSet<String>,
     /// Database failures in a row.
     pub(super) failures: u32,
@@ -80,6 +85,8 @@ type Step<'a, O, C> = Result<ControlFlow<Claimed<'a, <O as Outbox>::Batch>, C>, 
 pub(super) struct Claimed<'a, B> {
     pub(super) tier: &'a Tier,
     pub(super) batch: B,
+    /// When it was asked for; the claim's own `now()` follows at once.
+    pub(super) asked: Instant,
 }
 
 impl Desk {
@@ -131,7 +138,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let locked = match self.turn(lane, turns).await? {
             ControlFlow::Break(claimed) => {
                 if lane == Lane::Shared {
-                    self.awake(turns, claimed.batch.full()).await;
+                    self.awake(turns, claimed.batch.rows().len(), claimed.batch.full()).await;
                 }
                 return Ok(ControlFlow::Break(claimed));
             }

@@ -2,7 +2,7 @@
 
 use super::desk::Turns;
 use super::sleep::Next;
-use super::unclaimed::Ring;
+use super::unclaimed::{self, Ring};
 use super::{Broker, Doorbell, Lane, Outbox, Relay, doubled};
 use crate::admin::wakefulness::Wakefulness;
 use std::time::{Duration, Instant};
@@ -16,13 +16,44 @@ const ISOLATED_POLL: Duration = Duration::from_millis(100);
 /// Full batches in a row after which other relays are rung for: there is work for more than one.
 const MANY: u32 = 3;
 
+/// Rows a second above which the relay stays awake. A look and its pause take 2 ms: below this pace most looks would find
+/// nothing, and each row would still wait for half of one.
+const BUSY: f64 = 400.0;
+
+/// Rows that may come at once without that.
+const BURST: f64 = 8.0;
+
+/// How many rows came lately: a bucket that leaks as many as [`BUSY`] says.
+#[derive(Debug, Default)]
+pub(super) struct Flow {
+    rows: f64,
+    at: Option<Instant>,
+}
+
+impl Flow {
+    /// Whether, with these, more came than a relay should be rung for.
+    fn busy(&mut self, rows: usize, now: Instant) -> bool {
+        let leaked = self.at.map_or(0.0, |at| now.duration_since(at).as_secs_f64() * BUSY);
+        self.at = Some(now);
+        self.rows = (self.rows - leaked).max(0.0) + u32::try_from(rows).map_or(BURST, f64::from);
+        // Whatever the rush was, its end is seen within the time that a burst takes to leak.
+        self.rows = self.rows.min(2.0 * BURST);
+        self.rows > BURST
+    }
+}
+
 impl<O: Outbox, B: Broker> Relay<O, B> {
-    /// A batch was claimed.
-    pub(super) async fn awake(&self, turns: &mut Turns, full: bool) {
-        turns.sleep.wake();
-        turns.rung = false;
-        self.outbox.doorbell().awake().await;
+    /// A batch was claimed. Few rows change nothing: whoever inserts them rings, which is cheap at their pace, and tells
+    /// sooner than a look.
+    pub(super) async fn awake(&self, turns: &mut Turns, rows: usize, full: bool) {
+        // Among those who rang may be one whose tier nobody here claims.
+        (turns.rung, turns.claimed) = (false, true);
         turns.full = if full { turns.full.saturating_add(1) } else { 0 };
+        if !turns.flow.busy(rows, Instant::now()) && !full {
+            return;
+        }
+        turns.sleep.wake();
+        self.outbox.doorbell().take().await;
         if turns.full == MANY {
             self.outbox.doorbell().ring().await;
         }
@@ -41,7 +72,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let was_asleep = turns.sleep.asleep();
         Ok(match turns.sleep.nothing() {
             Next::Look(pause) | Next::Wait(pause) => pause,
-            Next::Leave => match self.outbox.doorbell().leave().await {
+            Next::Leave => match self.outbox.doorbell().release().await {
                 Some(inserting) => {
                     turns.sleep.left(inserting);
                     self.show_leaving(turns);
@@ -63,7 +94,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     self.metrics.sleeps.inc();
                     self.show(Wakefulness::Asleep);
                 }
-                self.settings.poll
+                if turns.claimed { unclaimed::EVERY.min(self.settings.poll) } else { self.settings.poll }
             }
         })
     }
@@ -92,7 +123,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     pub(super) async fn stand_back(&self, turns: &mut Turns) {
         self.show(Wakefulness::Away);
         if turns.sleep.stand_back() {
-            self.outbox.doorbell().hand_over().await;
+            self.outbox.doorbell().stand_back().await;
         }
     }
 
@@ -113,5 +144,37 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     fn show(&self, wakefulness: Wakefulness) {
         self.metrics.set_wakefulness(&wakefulness);
         self.health.set_wakefulness(wakefulness);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of `claims`, each of so many rows, make a relay stay awake, when one comes each `pause`.
+    fn busy(claims: &[usize], pause: Duration) -> Vec<bool> {
+        let (mut flow, mut now) = (Flow::default(), Instant::now());
+        let mut next = |rows: &usize| {
+            now += pause;
+            flow.busy(*rows, now)
+        };
+        claims.iter().map(&mut next).collect()
+    }
+
+    #[test]
+    fn single_rows_keep_it_awake_only_when_they_come_fast() {
+        assert!(!busy(&[1; 1_000], Duration::from_millis(10)).contains(&true), "100 a second");
+        assert!(!busy(&[1; 1_000], Duration::from_millis(3)).contains(&true), "333 a second");
+        let fast = busy(&[1; 1_000], Duration::from_millis(1));
+        let first = fast.iter().position(|busy| *busy).unwrap();
+        assert!((8..20).contains(&first), "after {first} rows");
+        assert!(fast.iter().skip(first).all(|busy| *busy));
+    }
+
+    #[test]
+    fn a_crowd_keeps_it_awake_and_is_soon_forgotten() {
+        let seconds = |claims: &[usize]| busy(claims, Duration::from_secs(1));
+        assert_eq!(seconds(&[8, 9, 1]), [false, true, false]);
+        assert_eq!(busy(&[100_000, 1], Duration::from_millis(25)), [true, false]);
     }
 }

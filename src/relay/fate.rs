@@ -123,6 +123,7 @@ mod tests {
             content_type: "text/plain".into(),
             headers: serde_json::Map::new(),
             created_at: 0,
+            available_at: 0,
             due_at: None,
             attempts,
         };

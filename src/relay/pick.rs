@@ -26,6 +26,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let Some((tier, rows)) = self.allowed(lane, &name) else { return Ok(None) };
         // Set first: a tier whose claim fails must not be the first one again.
         turns.last_served.clone_from(&name);
+        let asked = Instant::now();
         let claimed = self.outbox.claim(&name, rows).await?;
         self.database_works(turns);
         let Some(batch) = claimed else { return Ok(None) };
@@ -40,7 +41,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             turns.due.push_back(name);
         }
         self.pace.begin(&tier.name);
-        Ok(Some(Claimed { tier, batch }))
+        self.metrics.took("claim", asked.elapsed());
+        Ok(Some(Claimed { tier, batch, asked }))
     }
 
     /// Whether this relay claims the tier's rows, by whichever worker.

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// Known tiers that are listed where none is near to an unknown one.
 const SHOWN: usize = 10;
 
-/// How often such tiers are looked for while the relay is awake.
-const EVERY: Duration = Duration::from_secs(1);
+/// How often such tiers are looked for while the relay is awake, or rows come.
+pub(super) const EVERY: Duration = Duration::from_secs(1);
 
 /// How often while it is asleep and producers ring: only rows that nobody rang for come in then.
 const ASLEEP: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub(super) enum Ring {
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// Looks for them if it is time to.
     pub(super) async fn look_for_unclaimed(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
-        let every = match (turns.sleep.asleep(), turns.unknown.is_empty()) {
+        let every = match (turns.sleep.asleep() && !turns.claimed, turns.unknown.is_empty()) {
             (false, _) => EVERY,
             (true, false) => NAMED,
             (true, true) => ASLEEP,
@@ -50,6 +50,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     /// has rung for it while we were awake.
     pub(super) async fn unclaimed(&self, turns: &mut Turns, now: Instant, ring: Ring) -> Result<(), O::Error> {
         turns.unclaimed_looked = Some(now);
+        turns.claimed = false;
         let known: Vec<String> = self.tiers.keys().cloned().collect();
         let claimed: Vec<String> = known.iter().filter(|name| self.claims(name)).cloned().collect();
         let found = self.outbox.unclaimed(&claimed).await?;

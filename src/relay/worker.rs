@@ -9,6 +9,7 @@ use super::tell::{log_alone, log_decided, log_verdict};
 use super::{Batch, Broker, Fate, Lane, Outbox, Outgoing, Publisher, Relay};
 use crate::admin::health::Part;
 use crate::admin::metrics::Metrics;
+use crate::message::Message;
 use crate::tier::{Hop, Tier};
 use crate::verdict::{Attempt, Cause, Judgement, Outcome, Verdict, judge};
 use std::collections::{BTreeMap, HashMap};
@@ -64,8 +65,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// One batch: plan, publish, judge, settle or roll back.
-    async fn batch(&self, Claimed { tier, batch }: Claimed<'_, O::Batch>, publisher: &mut B::Publisher, lane: Lane) {
-        let started = Instant::now();
+    async fn batch(
+        &self,
+        Claimed { tier, batch, asked }: Claimed<'_, O::Batch>,
+        publisher: &mut B::Publisher,
+        lane: Lane,
+    ) {
         let plan = fate::plan(tier, batch.rows(), batch.now(), &publisher.bounds(), self.gates());
         let mut fates = plan.decided;
         log_decided(tier, batch.rows(), &fates);
@@ -76,7 +81,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             .zip(outcomes)
             .map(|(out, outcome)| Attempt { hop: &out.hop, row_key: out.row_key, outcome })
             .collect();
-        let elapsed = i64::try_from(started.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let elapsed = i64::try_from(asked.elapsed().as_micros()).unwrap_or(i64::MAX);
         let now = batch.now().saturating_add(elapsed);
         let retry = Retry { max_attempts: self.settings.max_attempts, backoff: self.settings.backoff, now };
         match judge(&attempts) {
@@ -87,9 +92,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     log_verdict(out, verdict, &fate);
                     fates.push((out.message.id, fate));
                 }
-                let sent: Vec<i64> = ids_of(&plan.outgoing, &verdicts);
+                self.metrics.lags(
+                    &tier.name,
+                    sent(&plan.outgoing, &verdicts).map(|sent| now.saturating_sub(sent.available_at)),
+                );
                 let counts = Counts::of(&attempts, &fates);
-                self.settle((tier, lane), batch, &fates, &sent, counts).await;
+                self.settle((tier, lane), batch, &fates, counts).await;
             }
             Judgement::Unknown { reason, cause, troubles } => {
                 Metrics::add(&self.metrics.unknown, &tier.name, attempts.len());
@@ -115,7 +123,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             return Vec::new();
         }
         Metrics::add(&self.metrics.published, &tier.name, outgoing.len());
-        publisher.publish(outgoing, self.settings.batch_deadline).await
+        let started = Instant::now();
+        let outcomes = publisher.publish(outgoing, self.settings.batch_deadline).await;
+        self.metrics.took("confirm", started.elapsed());
+        outcomes
     }
 
     /// How long each hop is closed for one more message of this batch.
@@ -173,20 +184,15 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 
     /// Writes a decided batch; counts only what was committed.
-    async fn settle(
-        &self,
-        (tier, lane): (&Tier, Lane),
-        batch: O::Batch,
-        fates: &[(i64, Fate)],
-        sent: &[i64],
-        counts: Counts,
-    ) {
+    async fn settle(&self, (tier, lane): (&Tier, Lane), batch: O::Batch, fates: &[(i64, Fate)], counts: Counts) {
+        let started = Instant::now();
         let settled = batch.settle(fates).await;
+        self.metrics.took("settle", started.elapsed());
         if settled.is_ok() {
-            let Counts { answered, returned, nacked, parked } = counts;
+            let Counts { answered, sent, returned, nacked, parked } = counts;
             let metrics = &self.metrics;
             for (family, count) in [
-                (&metrics.confirmed, sent.len()),
+                (&metrics.confirmed, sent),
                 (&metrics.returned, returned),
                 (&metrics.nacked, nacked),
                 (&metrics.parked, parked),
@@ -278,7 +284,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     }
 }
 
-fn ids_of(outgoing: &[Outgoing<'_>], verdicts: &[Verdict]) -> Vec<i64> {
+fn sent<'a>(outgoing: &[Outgoing<'a>], verdicts: &[Verdict]) -> impl Iterator<Item = &'a Message> {
     let pairs = outgoing.iter().zip(verdicts);
-    pairs.filter(|(_, verdict)| **verdict == Verdict::Sent).map(|(out, _)| out.message.id).collect()
+    pairs.filter(|(_, verdict)| **verdict == Verdict::Sent).map(|(out, _)| out.message)
 }

@@ -25,6 +25,9 @@ const DOORBELL: &str = include_str!("../../sql/doorbell.sql");
 /// The fallback poll of these relays: whoever is not woken sleeps through the test.
 const NEVER: &str = "[outbox]\npoll = \"1h\"\n";
 
+/// Any row keeps them awake for a moment: a claim that is full is one that more may follow.
+const STAY: &str = "[relay]\nbatch_rows = 1\n";
+
 /// How long a row may take on a machine under load; without a ring it takes an hour.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
@@ -44,7 +47,7 @@ impl Sleeper {
     }
 
     async fn on(rig: Rig) -> Self {
-        let daemon = rig.relay(&format!("{NEVER}{NOW}"));
+        let daemon = rig.relay(&format!("{STAY}{NEVER}{NOW}"));
         asleep(&daemon);
         let (db, due) = (rig.db().await, Consumer::new(&rig.amqp_url(), "due").await);
         Self { rig, daemon, db, due }
@@ -59,7 +62,7 @@ impl Sleeper {
 
     /// A second relay of the same outbox, asleep.
     fn beside(&self, tiers: &str) -> Daemon {
-        let second = self.rig.daemon(&format!("{}_relay", self.rig.name()), &format!("{NEVER}{tiers}"));
+        let second = self.rig.daemon(&format!("{}_relay", self.rig.name()), &format!("{STAY}{NEVER}{tiers}"));
         second.wait_ready(START);
         asleep(&second);
         second

@@ -3,7 +3,7 @@
 use super::error::MigrateError;
 use super::grants::Grants;
 use super::ident::{quote_literal, quote_schema};
-use super::{Doorbell, FILES, PATIENT, VERSION, enter, lock_name, record};
+use super::{FILES, PATIENT, Trigger, VERSION, enter, lock_name, record};
 
 /// A script for `psql -v ON_ERROR_STOP=1`, which ends where [`apply`](super::apply) ends.
 ///
@@ -12,7 +12,7 @@ use super::{Doorbell, FILES, PATIENT, VERSION, enter, lock_name, record};
 /// # Errors
 ///
 /// A schema or role name that cannot be an identifier.
-pub fn script(schema: &str, grants: &Grants, doorbell: Doorbell) -> Result<String, MigrateError> {
+pub fn script(schema: &str, grants: &Grants, trigger: Trigger) -> Result<String, MigrateError> {
     let quoted = quote_schema(schema)?;
     let mut text = head(schema, &quoted);
     for (number, file) in (1..).zip(FILES) {
@@ -21,7 +21,7 @@ pub fn script(schema: &str, grants: &Grants, doorbell: Doorbell) -> Result<Strin
             record(number)
         ));
     }
-    text.push_str(&format!("\n{}\n{}\ncommit;\n", doorbell.sql(), grants.sql(schema)?));
+    text.push_str(&format!("\n{}\n{}\ncommit;\n", trigger.sql(), grants.sql(schema)?));
     Ok(text)
 }
 

@@ -109,6 +109,10 @@ impl Case {
                     world.producers[number].silent() && world.relays.iter().any(waits)
                 })
             }),
+            Property::sometimes("a relay sleeps on although it has claimed rows", |_, world: &World| {
+                let claims = |number| world.rows.contains(&Row::Claimed(number));
+                (0..EACH).any(|number| claims(number) && world.relays[number].sleeps())
+            }),
             Property::sometimes("a row that rang for nobody is claimed", |_, world: &World| {
                 (0..EACH).any(|number| {
                     let silent = world.producers[number].stage == Stage::Committed { silent: true };

@@ -1,7 +1,7 @@
 //! `duebox migrate`: once, twice, at the same time, printed, and by whom.
 
 use super::rig::{Database, allowed, denied, one};
-use duebox::outbox::migrate::{self, Accepts, Applied, Doorbell, Grants, VERSION};
+use duebox::outbox::migrate::{self, Accepts, Applied, Grants, Trigger, VERSION};
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -39,19 +39,19 @@ async fn migrating_twice_is_a_no_op_and_still_grants() {
     let database = Database::empty("duebox").await;
     let mut owner = database.owner().await;
     assert_eq!(migrate::version(&owner, "duebox").await.unwrap(), None);
-    let first = migrate::apply(&mut owner, "duebox", &Grants::default(), Doorbell::Keep).await.unwrap();
+    let first = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap();
     assert_eq!(first, Applied { schema: "duebox".into(), from: None, to: VERSION });
     let (before, row) = (catalog(&owner, "duebox").await, "select xmin::text from state where name = 'schema'");
     let written: String = one(&owner, row).await;
 
-    let second = migrate::apply(&mut owner, "duebox", &Grants::default(), Doorbell::Keep).await.unwrap();
+    let second = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap();
     assert_eq!(second, Applied { schema: "duebox".into(), from: Some(VERSION), to: VERSION });
     assert_eq!(catalog(&owner, "duebox").await, before);
     assert_eq!(one::<String>(&owner, row).await, written, "the version was written again");
     assert_eq!(migrate::version(&owner, "duebox").await.unwrap(), Some(VERSION));
 
     denied(&database.producer().await, "select duebox.enqueue('now', 'k', 't', '{}')").await;
-    migrate::apply(&mut owner, "duebox", &database.grants(), Doorbell::Keep).await.unwrap();
+    migrate::apply(&mut owner, "duebox", &database.grants(), Trigger::Keep).await.unwrap();
     allowed(&database.producer().await, "select duebox.enqueue('now', 'k', 't', '{}')").await;
 }
 
@@ -66,7 +66,7 @@ async fn migrating_at_the_same_time_ends_well_for_both() {
         let (mut owner, grants) = (database.owner().await, database.grants());
         // As strict a default as there is: the migration must not see the catalog of before its wait.
         allowed(&owner, "set default_transaction_isolation = 'serializable'").await;
-        tasks.push(tokio::spawn(async move { migrate::apply(&mut owner, "duebox", &grants, Doorbell::Keep).await }));
+        tasks.push(tokio::spawn(async move { migrate::apply(&mut owner, "duebox", &grants, Trigger::Keep).await }));
     }
     let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted
         and database = (select oid from pg_database where datname = current_database())";
@@ -87,8 +87,8 @@ async fn migrating_at_the_same_time_ends_well_for_both() {
 async fn a_schema_name_that_needs_quoting_works_throughout() {
     let database = Database::empty("Out Box").await;
     let mut owner = database.owner().await;
-    migrate::apply(&mut owner, "Out Box", &database.grants(), Doorbell::Keep).await.unwrap();
-    migrate::apply(&mut owner, "Out Box", &database.grants(), Doorbell::Keep).await.unwrap();
+    migrate::apply(&mut owner, "Out Box", &database.grants(), Trigger::Keep).await.unwrap();
+    migrate::apply(&mut owner, "Out Box", &database.grants(), Trigger::Keep).await.unwrap();
     let producer = database.producer().await;
     allowed(&producer, "select \"Out Box\".enqueue('now', 'k', 't', '{}')").await;
     assert!(one::<bool>(&producer, "select \"Out Box\".cancel('now', 'k')").await);
@@ -107,7 +107,7 @@ async fn the_owner_of_just_the_schema_can_migrate_it() {
     )
     .await;
     denied(&owner, "create schema other").await;
-    migrate::apply(&mut owner, "duebox", &database.grants(), Doorbell::Keep).await.unwrap();
+    migrate::apply(&mut owner, "duebox", &database.grants(), Trigger::Keep).await.unwrap();
     allowed(&database.producer().await, "select duebox.enqueue('now', 'k', 't', '{}')").await;
 }
 
@@ -116,7 +116,7 @@ async fn a_missing_role_is_named_with_its_cure_and_nothing_is_applied() {
     let database = Database::empty("duebox").await;
     let mut owner = database.owner().await;
     let grants = Grants { producers: vec!["no such \"role\"".into()], relays: vec![] };
-    let error = migrate::apply(&mut owner, "duebox", &grants, Doorbell::Keep).await.unwrap_err().to_string();
+    let error = migrate::apply(&mut owner, "duebox", &grants, Trigger::Keep).await.unwrap_err().to_string();
     assert_eq!(
         error,
         r#"role "no such \"role\"" does not exist; create it first, for example: create role "no such ""role""" login;"#
@@ -129,7 +129,7 @@ async fn an_error_says_what_was_going_on_and_what_the_server_said() {
     let database = Database::empty("duebox").await;
     let mut owner = database.owner().await;
     allowed(&owner, "create schema duebox; create table duebox.outbox ()").await;
-    let error = migrate::apply(&mut owner, "duebox", &Grants::default(), Doorbell::Keep).await.unwrap_err().to_string();
+    let error = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap_err().to_string();
     assert_eq!(error, r#"applying migration 1 to schema "duebox": relation "outbox" already exists (SQLSTATE 42P07)"#);
 }
 
@@ -145,11 +145,11 @@ async fn a_producer_that_has_a_transaction_open_ends_a_migration_soon_and_holds_
     let soon = Duration::from_secs(30);
 
     let grants = Grants::default();
-    let applying = tokio::time::timeout(soon, migrate::apply(&mut owner, "duebox", &grants, Doorbell::Off));
+    let applying = tokio::time::timeout(soon, migrate::apply(&mut owner, "duebox", &grants, Trigger::Off));
     let error = applying.await.expect("it ends").unwrap_err().to_string();
     let parts = ["setting the doorbell", "somebody's open transaction", "nothing was changed, try again", "55P03"];
     assert!(parts.iter().all(|part| error.contains(part)), "{error}");
-    let script = migrate::script("duebox", &grants, Doorbell::Off).unwrap();
+    let script = migrate::script("duebox", &grants, Trigger::Off).unwrap();
     let config = database.config(&role);
     let printed = tokio::task::spawn_blocking(move || psql(&config, &script));
     let error = tokio::time::timeout(soon, printed).await.expect("it ends").unwrap().unwrap_err();
@@ -158,7 +158,7 @@ async fn a_producer_that_has_a_transaction_open_ends_a_migration_soon_and_holds_
     tokio::time::timeout(soon, other.batch_execute(insert)).await.expect("nobody waits in front of it").unwrap();
     assert_eq!(catalog(&database.superuser().await, "duebox").await, before);
     allowed(&open, "commit").await;
-    migrate::apply(&mut owner, "duebox", &grants, Doorbell::Off).await.unwrap();
+    migrate::apply(&mut owner, "duebox", &grants, Trigger::Off).await.unwrap();
 }
 
 #[tokio::test]
@@ -166,7 +166,7 @@ async fn a_newer_schema_is_neither_migrated_nor_accepted() {
     let database = Database::migrated().await;
     let mut owner = database.owner().await;
     allowed(&owner, "update state set info = '{\"version\": 99}' where name = 'schema'").await;
-    let error = migrate::apply(&mut owner, "duebox", &Grants::default(), Doorbell::Keep).await.unwrap_err().to_string();
+    let error = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap_err().to_string();
     assert!(error.contains("version 99, newer than this duebox"), "{error}");
     let found = migrate::version(&database.relay().await, "duebox").await.unwrap();
     assert_eq!(migrate::accepts(found), Accepts::TooNew(99));
@@ -194,10 +194,10 @@ fn psql(config: &Config, script: &str) -> Result<(), String> {
 async fn the_printed_script_gives_the_same_catalog_and_can_be_run_again() {
     let (applied, printed) = (Database::empty("Out Box").await, Database::empty("Out Box").await);
     let mut owner = applied.owner().await;
-    migrate::apply(&mut owner, "Out Box", &applied.grants(), Doorbell::Keep).await.unwrap();
+    migrate::apply(&mut owner, "Out Box", &applied.grants(), Trigger::Keep).await.unwrap();
     let expected = catalog(&owner, "Out Box").await.replace(&applied.name, "DB");
 
-    let script = migrate::script("Out Box", &printed.grants(), Doorbell::Keep).unwrap();
+    let script = migrate::script("Out Box", &printed.grants(), Trigger::Keep).unwrap();
     let owner = printed.owner().await;
     let role: String = one(&owner, "select current_user::text").await;
     for round in ["empty", "migrated"] {
@@ -213,8 +213,7 @@ async fn the_printed_script_leaves_nothing_behind_when_a_role_is_missing() {
     let owner = database.owner().await;
     let role: String = one(&owner, "select current_user::text").await;
     let grants = Grants { producers: vec!["nobody's".into()], relays: vec![] };
-    let error =
-        psql(&database.config(&role), &migrate::script("duebox", &grants, Doorbell::Keep).unwrap()).unwrap_err();
+    let error = psql(&database.config(&role), &migrate::script("duebox", &grants, Trigger::Keep).unwrap()).unwrap_err();
     assert!(error.contains("role \"nobody's\" does not exist"), "{error}");
     assert_eq!(migrate::version(&owner, "duebox").await.unwrap(), None);
 }

@@ -1,7 +1,7 @@
 //! requeue, and the bell that it and every insert ring.
 
 use super::rig::{Database, allowed, one, refused, told};
-use duebox::outbox::migrate::{Doorbell, channel};
+use duebox::outbox::migrate::{Trigger, channel};
 use std::time::Duration;
 use tokio::{sync::mpsc, time::timeout};
 use tokio_postgres::{AsyncMessage, Client, NoTls};
@@ -98,7 +98,7 @@ async fn every_inserting_transaction_rings_once_and_only_at_its_commit() {
     for schema in ["duebox", "Out Box"] {
         let database = Database::empty(schema).await;
         let mut owner = database.owner().await;
-        duebox::outbox::migrate::apply(&mut owner, schema, &database.grants(), Doorbell::Keep).await.unwrap();
+        duebox::outbox::migrate::apply(&mut owner, schema, &database.grants(), Trigger::Keep).await.unwrap();
         let producer = database.producer().await;
         let (client, mut heard) = listener(&database).await;
         let ring = (format!("{schema}.outbox"), String::new());

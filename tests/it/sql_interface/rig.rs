@@ -1,7 +1,7 @@
 //! A migrated database of its own for each test, and clients in each role.
 
 use crate::support::postgres::Postgres;
-use duebox::outbox::migrate::{self, Doorbell, Grants};
+use duebox::outbox::migrate::{self, Grants, Trigger};
 use std::sync::atomic::{AtomicU32, Ordering};
 use tokio_postgres::{Client, Config, Error, NoTls, error::SqlState};
 
@@ -44,7 +44,7 @@ impl Database {
 
     pub(super) async fn migrated() -> Self {
         let database = Self::empty("duebox").await;
-        migrate::apply(&mut database.owner().await, database.schema, &database.grants(), Doorbell::Keep).await.unwrap();
+        migrate::apply(&mut database.owner().await, database.schema, &database.grants(), Trigger::Keep).await.unwrap();
         database
     }
 

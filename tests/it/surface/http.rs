@@ -81,6 +81,13 @@ async fn each_outcome_is_counted(daemon: &Daemon, db: &Db) {
     for name in ["duebox_published_total", "duebox_confirmed_total"] {
         assert_eq!(daemon.metric(&format!("{name}{{tier=\"now\"}}")), Some(3.0), "{name}");
     }
+    assert_eq!(daemon.metric("duebox_lag_seconds_count{tier=\"now\"}"), Some(3.0));
+    let lag = daemon.metric("duebox_lag_seconds_sum{tier=\"now\"}").unwrap();
+    assert!(lag > 3.0, "three rows that waited for more than a second: {lag}");
+    for phase in ["claim", "confirm", "settle"] {
+        let figure = |figure| daemon.metric(&format!("duebox_batch_seconds_{figure}{{phase=\"{phase}\"}}")).unwrap();
+        assert!(figure("count") > 0.0 && figure("sum") > 0.0, "{phase}");
+    }
     assert_eq!(daemon.metric("duebox_returned_total{tier=\"events\"}"), Some(0.0));
     db.insert(&Row { routing_key: Some("nowhere".into()), ..Row::new("events") }).await;
     reaches(daemon, "duebox_returned_total{tier=\"events\"}", 1.0);

@@ -63,6 +63,11 @@ impl Case {
         match world.relays[number].next {
             Next::Rest | Next::Away => {}
             Next::Look => self.look(world, number),
+            // Rows came fast. If they did not, it only looks again.
+            Next::Claimed => {
+                world.relays[number].sleep.wake();
+                world.relays[number].next = Next::TakeKey;
+            }
             Next::TakeKey => {
                 if world.key.is_none() && world.relays[number].may_take(self.flaw) {
                     world.key = Some(number);
@@ -96,8 +101,7 @@ impl Case {
         }
         let relay = &mut world.relays[number];
         if self.rows_of(number).any(|row| due(&row)) {
-            relay.sleep.wake();
-            relay.next = Next::TakeKey;
+            relay.next = Next::Claimed;
         } else {
             self.doze(relay);
         }
@@ -185,7 +189,7 @@ impl Case {
             Life::Told | Life::Gone => Life::Gone,
         });
         // The rest of a turn is of no use to anybody, but for a claim that is being made.
-        if matches!(next, Next::Look | Next::TakeKey) {
+        if matches!(next, Next::Look | Next::Claimed | Next::TakeKey) {
             world.relays[number].next = next;
         }
     }

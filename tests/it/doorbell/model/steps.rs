@@ -13,6 +13,8 @@ pub(super) enum Action {
     Turn(usize),
     /// A relay's next statement.
     Go(usize),
+    /// A relay that has claimed few rows leaves it at that, and looks again.
+    Stay(usize),
     /// The try for K fails: a producer has it, shared, for a moment.
     KeyIsTouched(usize),
     /// A relay that is awake looks for tiers that it does not claim.
@@ -64,6 +66,7 @@ impl Case {
             Action::Due(row) => world.rows[row] = Row::Due,
             Action::Turn(number) => self.turn(&mut world, number),
             Action::Go(number) => self.go(&mut world, number),
+            Action::Stay(number) => world.relays[number].next = Next::Look,
             Action::KeyIsTouched(number) => world.relays[number].next = Next::Rest,
             Action::LookForUnclaimed(number) => self.ring_for_unclaimed(&mut world, number, false),
             Action::Settle(row, fate) => world.rows[row] = fate,
@@ -95,6 +98,7 @@ impl Case {
             Next::Rest => {}
             Next::Away => actions.extend((relay.life == Life::Up).then_some(Action::Return(number))),
             Next::Look
+            | Next::Claimed
             | Next::TakeKey
             | Next::ReleaseKey
             | Next::ReadLocks
@@ -103,6 +107,7 @@ impl Case {
                 actions.push(Action::Go(number));
             }
         }
+        actions.extend((relay.next == Next::Claimed).then_some(Action::Stay(number)));
         if relay.next == Next::TakeKey && world.producers.iter().any(Producer::touches_key) {
             actions.push(Action::KeyIsTouched(number));
         }

@@ -112,6 +112,8 @@ pub(super) enum Next {
     /// None before a pause, a ring or a timer has ended: then a turn begins.
     Rest,
     Look,
+    /// Rows were claimed: it stays awake for more, or only looks again.
+    Claimed,
     TakeKey,
     ReleaseKey,
     ReadLocks,

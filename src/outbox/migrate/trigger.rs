@@ -1,11 +1,11 @@
 //! Whether inserts ring.
 
 /// The trigger that rings for the relays.
-const TRIGGER: &str = include_str!("../../../sql/migrations/always_doorbell.sql");
+const BELL: &str = include_str!("../../../sql/migrations/always_doorbell.sql");
 
 /// What becomes of the trigger that wakes the relays. The choice is kept in the database.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Doorbell {
+pub enum Trigger {
     /// As it was chosen before; a new schema has one.
     #[default]
     Keep,
@@ -16,7 +16,7 @@ pub enum Doorbell {
     Off,
 }
 
-impl Doorbell {
+impl Trigger {
     /// The statements, to be run in the schema.
     pub(super) fn sql(self) -> String {
         let choice = match self {
@@ -27,6 +27,6 @@ impl Doorbell {
                  on conflict (name) do update set at = now(), info = excluded.info;\n"
             }
         };
-        format!("{choice}{TRIGGER}")
+        format!("{choice}{BELL}")
     }
 }
