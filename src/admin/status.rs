@@ -29,7 +29,7 @@ pub struct Daemon {
     pub stalled: Vec<String>,
     /// `away` (it cannot claim), `awake`, `leaving` (on the way to sleep), `asleep` (producers ring) or `polling` (they are not heard).
     pub wakefulness: String,
-    /// Server processes whose open transactions it waits for before it sleeps.
+    /// Server processes whose open transactions it waits for before it sleeps; 0 is a prepared transaction.
     pub waits_for: Vec<i32>,
 }
 
@@ -37,15 +37,18 @@ impl Daemon {
     /// Whether it is awake, in words.
     #[must_use]
     pub fn wakefulness(&self) -> String {
-        let pids: Vec<String> = self.waits_for.iter().map(i32::to_string).collect();
+        let session = |pid: &i32| match pid {
+            0 => "a prepared transaction (see pg_prepared_xacts)".to_owned(),
+            pid => format!("pid {pid} of pg_stat_activity"),
+        };
+        let pids: Vec<String> = self.waits_for.iter().map(session).collect();
         match (self.wakefulness.as_str(), pids.is_empty()) {
             ("asleep", _) => "asleep: inserts ring".to_owned(),
             ("polling", _) => "polling: inserts are not heard".to_owned(),
             ("away", _) => "away: it cannot claim now".to_owned(),
-            ("leaving", false) => format!(
-                "going to sleep, waits for open transactions that have inserted: pid {} of pg_stat_activity",
-                pids.join(", ")
-            ),
+            ("leaving", false) => {
+                format!("going to sleep, waits for open transactions that have inserted: {}", pids.join(", "))
+            }
             ("leaving", true) => "going to sleep".to_owned(),
             (other, _) => other.to_owned(),
         }
@@ -80,6 +83,6 @@ mod tests {
         let mut daemon = daemon(&Health::default());
         assert_eq!(daemon.wakefulness(), "away: it cannot claim now");
         (daemon.wakefulness, daemon.waits_for) = ("leaving".to_owned(), vec![7, 9]);
-        assert!(daemon.wakefulness().ends_with("that have inserted: pid 7, 9 of pg_stat_activity"));
+        assert!(daemon.wakefulness().ends_with(": pid 7 of pg_stat_activity, pid 9 of pg_stat_activity"));
     }
 }

@@ -20,8 +20,11 @@ pub struct Args {
 
 pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
     let loaded = config::load(path);
-    print(&config::report(&loaded))?;
-    let Ok(loaded) = loaded else { return Ok(MISCONFIGURED) };
+    let report = config::report(&loaded);
+    let Ok(loaded) = loaded else {
+        print(&report)?;
+        return Ok(MISCONFIGURED);
+    };
     // What the drivers read of it is wrong as well when it is wrong here.
     let config = &loaded.config;
     let read = || {
@@ -31,9 +34,10 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
         anyhow::Ok(())
     };
     if let Err(error) = read() {
-        print(&format!("  but: {error:#}\n"))?;
+        print(&format!("{error:#}\n"))?;
         return Ok(MISCONFIGURED);
     }
+    print(&report)?;
     if !args.connect {
         return Ok(OK);
     }
@@ -96,7 +100,12 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
 async fn check_doorbell(config: &Config, rung: (Pool, Settings)) -> anyhow::Result<Option<String>> {
     let listener = build::listener(&config.postgres)?;
     let doorbell = Doorbell::new(listener, rung, Arc::default(), (Arc::default(), Arc::default()));
-    Ok(doorbell.check().await.unwrap_or_else(|error| Some(format!("postgres.listen_url, or postgres.url: {error}"))))
+    Ok(doorbell.check().await.unwrap_or_else(|error| {
+        Some(format!(
+            "{}: {error}",
+            if config.postgres.listen_url.is_some() { "postgres.listen_url" } else { "postgres.url" }
+        ))
+    }))
 }
 
 async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {

@@ -10,6 +10,7 @@ use super::secret::{PasswordError, mask_url, read_password};
 use super::sections::password_file;
 use super::shape::{Raw, Shape, choice, duration, list, quote, text, whole};
 use super::table::Table;
+use crate::outbox::connect::reads;
 
 /// Longest schema name: Postgres cuts names at 63 bytes, and ours appear inside longer ones.
 const MAX_SCHEMA: usize = 50;
@@ -65,15 +66,25 @@ impl Postgres {
     }
 }
 
+/// How a Postgres URL is written.
+const SUCH_AS: &str = "write it such as postgres://duebox@db/shop";
+
 /// A Postgres URL; all but its TLS mode and which server it asks for is left to the driver.
 fn postgres_url() -> Shape<SecretString> {
     let read = |raw: &Raw<'_>| {
         let url = raw.text().ok_or("must be a text in quotes")?;
-        if url.is_empty() || url.len() > MAX_URL {
+        if url.is_empty() {
+            return Err(format!("must not be empty: {SUCH_AS}"));
+        }
+        if url.len() > MAX_URL {
             return Err(format!("must be a Postgres URL of 1 to {MAX_URL} bytes"));
         }
         if url.contains("://") && !(url.starts_with("postgres://") || url.starts_with("postgresql://")) {
             return Err("must start with postgres:// or postgresql://".to_owned());
+        }
+        let host = url.split_once("://").map_or("", |(_, rest)| rest.split(['/', '?']).next().unwrap_or_default());
+        if host.matches('@').count() > 1 {
+            return Err("must have one '@', before the host: write one in a password as %40".to_owned());
         }
         if url.contains("://") && url.contains('#') {
             // The driver would take the rest for a part of the database's name.
@@ -86,6 +97,7 @@ fn postgres_url() -> Shape<SecretString> {
         if !matches!(parameter(url, "target_session_attrs"), None | Some("read-write" | "primary")) {
             return Err("must have target_session_attrs read-write (the default) or primary: duebox writes".to_owned());
         }
+        reads(url).map_err(|why| format!("cannot be read ({why}); {SUCH_AS}"))?;
         Ok(SecretString::from(url))
     };
     let show = |url: &SecretString| quote(&mask_url(url.expose_secret()));

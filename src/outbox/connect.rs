@@ -93,6 +93,14 @@ impl Settings {
     }
 }
 
+/// Whether the driver can read the URL.
+///
+/// # Errors
+/// Why it cannot; without any part of the URL, which may be a password.
+pub fn reads(url: &str) -> Result<(), String> {
+    for_driver(url).parse::<Config>().map(drop).map_err(|error| describe(&error))
+}
+
 /// The URL in the driver's words: it does not know libpq's `primary`, which is `read-write` to us.
 fn for_driver(url: &str) -> Cow<'_, str> {
     const KEY: &str = "target_session_attrs=";
@@ -112,15 +120,6 @@ fn for_driver(url: &str) -> Cow<'_, str> {
 /// No server of the URL can be reached, lets us in and takes writes, each within the connect timeout.
 pub async fn alone(settings: &Settings, name: &str) -> Result<(Client, Connection<Socket, NoTlsStream>), Error> {
     settings.hosts(name)?.first(async |config: Config| config.connect(NoTls).await).await.map_err(Error::Connect)
-}
-
-/// Asks whether the server still takes writes, as it did when `client` was connected to it.
-///
-/// # Errors
-/// It does not, or it cannot be asked.
-pub async fn writable(client: &Client, what: &'static str) -> Result<(), Error> {
-    let answer = client.simple_query("show transaction_read_only").await.map_err(Error::statement(what))?;
-    transaction::refuse_read_only(what, &answer)
 }
 
 /// Waits for `work`, but no longer than `limit`.

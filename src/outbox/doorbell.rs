@@ -13,6 +13,7 @@ use super::error::Error;
 use super::migrate::channel;
 use crate::admin::health::{Health, Part};
 use crate::admin::metrics::{BySide, Metrics};
+use crate::admin::wakefulness::Wakefulness;
 use crate::backoff::Backoff;
 use crate::relay::Inserting;
 use crate::stop::Stop;
@@ -121,6 +122,9 @@ impl Doorbell {
     /// Producers are not heard.
     fn fault(&self, why: &impl std::fmt::Display) {
         self.metrics.set_up(SIDE, false);
+        // The relay is told to poll, which may take it a while when the database is away as well.
+        self.metrics.set_wakefulness(&Wakefulness::Polling);
+        self.health.set_wakefulness(Wakefulness::Polling);
         self.health.problem(&Part::Listener, &format!("{why}; polling meanwhile"));
     }
 
@@ -157,10 +161,16 @@ impl Doorbell {
                     }
                     error = session.failed() => Err(error),
                     () = &mut moved => Err(Error::ReadOnly { what: "listen" }),
-                    () = tokio::time::sleep(TOUCH) => session.touch(TOUCH / 2).await.map(|()| false),
+                    () = tokio::time::sleep(TOUCH) => {
+                        let silent = session.touch(&self.settings.schema, TOUCH / 2).await;
+                        silent.and_then(|why| match why.filter(|_| fault.is_none()) {
+                            Some(why) => Err(Error::Unexpected(why)),
+                            None => Ok(false),
+                        })
+                    },
                 }
             };
-            match (self.drive(&mut messages, session.pid, touch).await?, &fault) {
+            match (Box::pin(self.drive(&mut messages, session.pid, touch)).await?, &fault) {
                 (true, _) => break,
                 // What other relays and requeue ring was heard all the same, if anything was.
                 (false, Some(fault)) if touches >= RETRY => return Err(Error::Unexpected(fault.clone())),

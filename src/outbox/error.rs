@@ -17,6 +17,9 @@ pub enum Error {
     /// No connection could be made or borrowed.
     #[error("cannot connect to Postgres: {0}")]
     Connect(String),
+    /// A connection that worked has ended.
+    #[error("lost the connection to Postgres: {0}")]
+    Lost(String),
     /// A statement failed.
     #[error("{what}: {}", describe(.cause))]
     Statement {
@@ -66,7 +69,7 @@ impl Error {
         // 08 connection, 25P03 we were silent for too long, 53 out of something, 57P shut down, starting or terminated.
         const AWAY: [&str; 4] = ["08", "25P03", "53", "57P"];
         match self {
-            Self::Connect(_) | Self::Deadline { .. } | Self::ReadOnly { .. } => true,
+            Self::Connect(_) | Self::Lost(_) | Self::Deadline { .. } | Self::ReadOnly { .. } => true,
             Self::Statement { cause, .. } => match cause.code() {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
                 None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),

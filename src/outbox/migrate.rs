@@ -49,16 +49,23 @@ pub struct Applied {
     pub from: Option<i32>,
     /// The version it has now.
     pub to: i32,
+    /// Whether inserts ring for the relays.
+    pub rings: bool,
 }
 
 impl fmt::Display for Applied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schema, from, to } = self;
+        let Self { schema, from, to, rings } = self;
         match from {
             None => write!(f, "schema {schema:?} is new, at version {to}"),
             Some(from) if from == to => write!(f, "schema {schema:?} was already at version {to}"),
             Some(from) => write!(f, "schema {schema:?} went from version {from} to {to}"),
-        }
+        }?;
+        f.write_str(if *rings {
+            "; inserts ring for the relays"
+        } else {
+            "; inserts do not ring, relays poll (--doorbell changes that)"
+        })
     }
 }
 
@@ -92,9 +99,13 @@ pub async fn apply(
         tx.batch_execute(&format!("{file}{}", record(number))).await.map_err(doing)?;
     }
     tx.batch_execute(&trigger.sql()).await.map_err(MigrateError::while_("setting the doorbell"))?;
+    let rings =
+        "select exists (select 1 from pg_trigger where tgrelid = 'outbox'::regclass and tgname = 'outbox_bell')";
+    let rings = tx.query_typed_one(rings, &[]).await.and_then(|row| row.try_get(0));
+    let rings = rings.map_err(MigrateError::while_("looking at the doorbell"))?;
     tx.batch_execute(&granting).await.map_err(MigrateError::while_("granting"))?;
     tx.commit().await.map_err(MigrateError::while_("committing"))?;
-    Ok(Applied { schema: schema.to_owned(), from, to: VERSION })
+    Ok(Applied { schema: schema.to_owned(), from, to: VERSION, rings })
 }
 
 /// How long a migration waits for a table. While it waits, everything that comes after it waits too, so that one

@@ -184,9 +184,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         self.metrics.set_up("postgres", false);
         self.health.problem(&Part::Postgres, &error.to_string());
         turns.due.clear();
-        for name in std::mem::take(&mut turns.unknown) {
-            self.forget_unknown(&name);
-        }
+        // Whether their rows are still there is not known now; that they were is no reason to say that all is well.
+        self.metrics.unknown_tier.clear();
         turns.unclaimed_looked = None;
         turns.failures = turns.failures.saturating_add(1);
         self.stand_back(turns).await;

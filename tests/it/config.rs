@@ -147,7 +147,7 @@ fn a_variable_that_is_no_setting_is_an_error() {
         ("DUEBOX_RELAY__WORKER", "the nearest is DUEBOX_RELAY__WORKERS (DUEBOX_RELAY__WORKER)"),
         ("DUEBOX_TIER__NWO__DELAY", "names a tier that is not in the file; the nearest is 'now'"),
         ("DUEBOX_RELAY__WORKERS__X", "relay.workers = a table must be a whole number"),
-        ("DUEBOX_POSTGRES__LISTEN_URL", "must be a Postgres URL"),
+        ("DUEBOX_POSTGRES__LISTEN_URL", "must not be empty"),
     ] {
         let report = report(LEAST, &[(name, "")]);
         assert!(report.contains(expected), "{name}: {report}");

@@ -153,7 +153,9 @@ fn place(config: &Config) -> String {
         (None, None) => "?".to_owned(),
     };
     let port = config.get_ports().first().copied().unwrap_or_default();
-    let (database, user) = (config.get_dbname().unwrap_or("?"), config.get_user().unwrap_or("?"));
+    // Without a user in the URL the server is asked for the account's own name, without a database for the user's.
+    let user = config.get_user().map_or_else(|| "of this account (none in the URL)".to_owned(), str::to_owned);
+    let database = config.get_dbname().unwrap_or("of the same name");
     format!("at {host}:{port}, database {database}, user {user}")
 }
 

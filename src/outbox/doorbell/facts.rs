@@ -12,6 +12,9 @@ pub(crate) struct Facts {
     pub(super) key: [i32; 2],
     pub(super) pid: i32,
     pub(super) since: SystemTime,
+    pub(super) read_only: bool,
+    database: String,
+    has_outbox: bool,
     definition: Option<String>,
 }
 
@@ -22,6 +25,9 @@ impl Facts {
             key: [row.try_get("key1")?, row.try_get("key2")?],
             pid: row.try_get("pid")?,
             since: row.try_get("since")?,
+            read_only: row.try_get("read_only")?,
+            database: row.try_get("database")?,
+            has_outbox: row.try_get("has_outbox")?,
             definition: row.try_get("definition")?,
         })
     }
@@ -35,6 +41,11 @@ impl Facts {
     pub(crate) fn fault(&self, schema: &str) -> Option<String> {
         let [key1, key2] = self.key;
         match &self.definition {
+            None if !self.has_outbox => Some(format!(
+                "database {} has no {schema}.outbox: the LISTEN connection (postgres.listen_url) must lead to the \
+                 database of postgres.url, and `duebox migrate` must have run there",
+                self.database
+            )),
             None => Some(format!(
                 "no trigger on {schema}.outbox rings: run `duebox migrate --doorbell`, or set wake = \"poll\" if that is meant"
             )),
@@ -57,9 +68,14 @@ impl Facts {
 mod tests {
     use super::*;
 
+    fn facts() -> Facts {
+        let (since, database) = (SystemTime::UNIX_EPOCH, "shop".to_owned());
+        Facts { key: [12, 34], pid: 1, since, read_only: false, database, has_outbox: true, definition: None }
+    }
+
     fn fault(definition: Option<&str>) -> Option<String> {
         let definition = definition.map(str::to_owned);
-        Facts { key: [12, 34], pid: 1, since: SystemTime::UNIX_EPOCH, definition }.fault("duebox")
+        Facts { definition, ..facts() }.fault("duebox")
     }
 
     #[test]
@@ -70,5 +86,7 @@ mod tests {
             fault(Some("WHEN (pg_try_advisory_lock_shared(12, 345))")).is_some_and(|text| text.contains("migrate"))
         );
         assert!(fault(None).is_some_and(|text| text.contains("wake = \"poll\"")));
+        let elsewhere = Facts { has_outbox: false, ..facts() }.fault("duebox").unwrap();
+        assert!(elsewhere.starts_with("database shop has no duebox.outbox"), "{elsewhere}");
     }
 }

@@ -92,8 +92,8 @@ pub(super) async fn drive<T>(
             message = messages.next() => match message {
                 Some(Ok(AsyncMessage::Notification(note))) => on_note(&note),
                 Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Error::Connect(describe(&error))),
-                None => return Err(Error::Connect("the server closed the LISTEN connection".to_owned())),
+                Some(Err(error)) => return Err(Error::Lost(describe(&error))),
+                None => return Err(Error::Lost("the server closed the LISTEN connection".to_owned())),
             },
         }
     }

@@ -1,6 +1,6 @@
 //! One direct session: what K is, and the statements that move it.
 
-use super::super::connect::{within, writable};
+use super::super::connect::within;
 use super::super::error::Error;
 use super::facts::{DOORBELL, Facts};
 use crate::relay::Inserting;
@@ -97,7 +97,7 @@ impl Session {
     pub(super) async fn failed(&self) -> Error {
         let mut failed = self.failed.subscribe();
         let why = failed.wait_for(Option::is_some).await.map(|why| why.clone().unwrap_or_default());
-        Error::Connect(format!("LISTEN connection: {}", why.unwrap_or_default()))
+        Error::Lost(format!("LISTEN connection: {}", why.unwrap_or_default()))
     }
 
     async fn ask_key(&self, what: &'static str, statement: &str) -> Result<bool, Error> {
@@ -120,11 +120,15 @@ impl Session {
         ask(&self.client, "ring", RING, &[(&channel, Type::TEXT), (&payload, Type::TEXT)]).await.map(drop)
     }
 
-    /// The smallest question that shows that the connection works and leads to the primary: a standby would keep it and
-    /// never announce anything.
-    pub(super) async fn touch(&self, limit: Duration) -> Result<(), Error> {
+    /// Shows that the connection works, that it leads to the primary (a standby would keep it and never announce
+    /// anything), and says why inserts do not ring, if they do not: somebody may have run `migrate --no-doorbell`.
+    pub(super) async fn touch(&self, schema: &str, limit: Duration) -> Result<Option<String>, Error> {
         let what = "touch the LISTEN connection";
-        within(what, limit, writable(&self.client, what)).await
+        let now = within(what, limit, look(&self.client, what, schema)).await?;
+        if now.read_only {
+            return Err(Error::ReadOnly { what });
+        }
+        Ok(now.fault(schema))
     }
 }
 
@@ -137,7 +141,10 @@ pub(super) async fn facts(client: &Client, schema: &str, before: Option<&(i32, S
             tokio::time::sleep(ENDING).await;
         }
     }
-    let what = "look at the doorbell";
+    look(client, "look at the doorbell", schema).await
+}
+
+async fn look(client: &Client, what: &'static str, schema: &str) -> Result<Facts, Error> {
     let rows = ask(client, what, DOORBELL, &[(&schema, Type::TEXT)]).await?;
     let row = rows.first().ok_or_else(|| Error::Unexpected(format!("{what}: no answer")))?;
     Facts::read(row).map_err(Error::statement(what))

@@ -1,7 +1,7 @@
 //! With and without the trigger, and with one that does not fit: what rings, what is said, what cures it.
 
-use super::{AT_ONCE, NOW, Sleeper, asleep, wakefulness};
-use crate::support::daemon::run_cli;
+use super::{AT_ONCE, Awake, NEVER, NOW, STAY, Sleeper, asleep, waits_for, wakefulness};
+use crate::support::daemon::{Daemon, run_cli};
 use crate::support::db::Row;
 use crate::support::relay::START;
 use crate::support::rig::{Own, Rig};
@@ -21,9 +21,12 @@ async fn no_doorbell_is_kept_until_it_is_asked_for_again() {
     assert_eq!(definition().await, "none");
     rig.migrate(&[]);
     assert_eq!(definition().await, "none", "an upgrade does not bring it back");
-    rig.migrate(&["--doorbell"]);
-    assert!(definition().await.contains("pg_try_advisory_lock_shared("));
     let url = rig.postgres_url();
+    let (_, said, _) = run_cli(&["migrate", "--url", &url]);
+    assert!(said.contains("inserts do not ring, relays poll"), "{said}");
+    let (_, said, _) = run_cli(&["migrate", "--url", &url, "--doorbell"]);
+    assert!(said.contains("inserts ring for the relays"), "{said}");
+    assert!(definition().await.contains("pg_try_advisory_lock_shared("));
     let (code, _, stderr) = run_cli(&["migrate", "--url", &url, "--doorbell", "--no-doorbell"]);
     assert_eq!(code, 2, "{stderr}");
 }
@@ -48,6 +51,26 @@ async fn without_the_trigger_the_relay_says_so_and_polls_in_growing_steps() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_trigger_taken_away_under_a_sleeping_relay_is_noticed_and_it_polls() {
+    let sleeper = Sleeper::new("taken_away").await;
+    sleeper.rig.migrate(&["--no-doorbell"]);
+    sleeper.daemon.wait_log("no trigger on duebox.outbox rings", secs(30));
+    eventually("it polls", AT_ONCE, || wakefulness(&sleeper.daemon) == "polling");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listener_in_a_database_without_the_outbox_is_told_where_it_is() {
+    let rig = Rig::new("listens_elsewhere");
+    let role = rig.migrated();
+    let elsewhere = Rig::new("listens_here");
+    let mut base = rig.relay_base(&role);
+    base.postgres = format!("listen_url = \"{}\"", elsewhere.postgres_url());
+    let daemon = Daemon::start(&rig, &format!("{}{NOW}", base.render()));
+    let line = daemon.wait_log("has no duebox.outbox", secs(15));
+    assert!(line.contains(elsewhere.name()) && line.contains("postgres.listen_url"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_trigger_with_the_lock_of_another_name_is_named_and_migrate_mends_it() {
     let rig = Rig::new("renamed");
     rig.migrate(&[]);
@@ -67,7 +90,7 @@ async fn a_trigger_with_the_lock_of_another_name_is_named_and_migrate_mends_it()
     ))
     .await
     .unwrap();
-    let daemon = crate::support::daemon::Daemon::start(&rig, &toml(&rig));
+    let daemon = Daemon::start(&rig, &toml(&rig));
     daemon.wait_log("carries the lock of another schema name", secs(15));
     let (code, _, stderr) = run_cli(&["migrate", "--url", &url, "--schema", "shop_outbox"]);
     assert_eq!(code, 0, "{stderr}");
@@ -115,6 +138,7 @@ async fn a_prepared_transaction_needs_no_doorbell_and_then_leaves_at_a_poll() {
     // Nobody holds K, so the insert rings, and a transaction that has rung cannot be prepared.
     let refused = db.batch_execute(prepare).await.unwrap_err();
     assert!(refused.as_db_error().is_some_and(|db| db.message().contains("NOTIFY")), "{refused:?}");
+    prepared_while_somebody_has_k_it_is_waited_for_and_named(&rig, &role).await;
     rig.migrate(&["--no-doorbell"]);
     let daemon = rig.daemon(&role, &format!("[outbox]\nwake = \"poll\"\npoll = \"200ms\"\n{NOW}"));
     daemon.wait_ready(START);
@@ -122,6 +146,23 @@ async fn a_prepared_transaction_needs_no_doorbell_and_then_leaves_at_a_poll() {
     db.batch_execute("commit prepared 'order'").await.unwrap();
     wait_until(AT_ONCE, async || db.count("sent_at is not null").await == 1).await;
     assert!(!daemon.log().contains("migrate --no-doorbell"), "{}", daemon.log());
+}
+
+async fn prepared_while_somebody_has_k_it_is_waited_for_and_named(rig: &Rig, role: &str) {
+    let daemon = rig.daemon(role, &format!("{STAY}{NEVER}{NOW}"));
+    daemon.wait_ready(START);
+    asleep(&daemon);
+    let (db, awake) = (rig.db().await, Awake::new(rig).await);
+    let insert = "insert into duebox.outbox (tier, payload) values ('now', '{}')";
+    db.batch_execute(&format!("begin; {insert}; prepare transaction 'silent'")).await.unwrap();
+    awake.ends().await;
+    db.batch_execute(insert).await.unwrap();
+    eventually("it is waited for", AT_ONCE, || waits_for(&daemon) == [0]);
+    let (_, said, _) = run_cli(&["status", "--config", daemon.config().to_str().unwrap()]);
+    assert!(said.contains("a prepared transaction (see pg_prepared_xacts)"), "{said}");
+    db.batch_execute("rollback prepared 'silent'").await.unwrap();
+    asleep(&daemon);
+    db.batch_execute("delete from duebox.outbox").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -40,12 +40,12 @@ async fn migrating_twice_is_a_no_op_and_still_grants() {
     let mut owner = database.owner().await;
     assert_eq!(migrate::version(&owner, "duebox").await.unwrap(), None);
     let first = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap();
-    assert_eq!(first, Applied { schema: "duebox".into(), from: None, to: VERSION });
+    assert_eq!(first, Applied { schema: "duebox".into(), from: None, to: VERSION, rings: true });
     let (before, row) = (catalog(&owner, "duebox").await, "select xmin::text from state where name = 'schema'");
     let written: String = one(&owner, row).await;
 
     let second = migrate::apply(&mut owner, "duebox", &Grants::default(), Trigger::Keep).await.unwrap();
-    assert_eq!(second, Applied { schema: "duebox".into(), from: Some(VERSION), to: VERSION });
+    assert_eq!(second, Applied { schema: "duebox".into(), from: Some(VERSION), to: VERSION, rings: true });
     assert_eq!(catalog(&owner, "duebox").await, before);
     assert_eq!(one::<String>(&owner, row).await, written, "the version was written again");
     assert_eq!(migrate::version(&owner, "duebox").await.unwrap(), Some(VERSION));

@@ -123,6 +123,9 @@ fn a_lost_database_makes_the_backlog_unknown(daemon: &Daemon, postgres: &Proxy) 
         !["duebox_backlog{", "duebox_held{", "duebox_oldest_age_seconds{"].iter().any(|name| text.contains(name))
     });
     assert_eq!(daemon.metric("duebox_up{side=\"postgres\"}"), Some(0.0));
+    let unknown = "duebox_unknown_tier{tier=\"nwo\"}";
+    eventually("whether rows name a tier that nobody knows is not known", TOLD, || daemon.metric(unknown).is_none());
+    assert!(!daemon.log().contains("unknown tier nwo: no longer"), "and not said to be over");
     postgres.set(Mode::Pass);
     reaches(daemon, "duebox_reconnects_total{side=\"postgres\"}", 1.0);
     eventually("the backlog is known again", TOLD, || daemon.metric("duebox_backlog{tier=\"now\"}") == Some(0.0));
