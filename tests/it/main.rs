@@ -11,6 +11,7 @@
 
 mod boundaries;
 mod config;
+mod consumers;
 mod delivery;
 mod doorbell;
 mod failover;
