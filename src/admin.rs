@@ -1,5 +1,6 @@
 //! What the daemon shows of itself.
 
+mod accept;
 pub mod fresh;
 pub mod health;
 pub mod http;

@@ -24,7 +24,7 @@ fn daemon(cli: &Cli) -> anyhow::Result<u8> {
         complain(&config::report(&loaded));
         return Ok(cli::MISCONFIGURED);
     };
-    log::start(&loaded.config.log)?;
+    let _writer = log::start(&loaded.config.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }

@@ -1,5 +1,6 @@
 //! HTTP on `[admin]`: `/healthz`, `/readyz`, `/metrics`, `/status`.
 
+use super::accept::Few;
 use super::fresh::Fresh;
 use super::health::Health;
 use super::metrics::Metrics;
@@ -10,11 +11,8 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use axum::serve::ListenerExt;
-use socket2::{SockRef, TcpKeepalive};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
 /// The content type of the `OpenMetrics` text that the encoder writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -41,14 +39,7 @@ pub async fn run(listener: TcpListener, shown: Shown) -> std::io::Result<()> {
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .with_state(shown);
-    axum::serve(listener.tap_io(|stream| watch_over(stream)), router).await
-}
-
-/// A reader whose machine vanished is given up after a minute and a half, instead of keeping its socket here for good.
-fn watch_over(stream: &TcpStream) {
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-    // In vain only on a socket that has just been closed.
-    drop(SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3)));
+    axum::serve(Few::new(listener), router).await
 }
 
 /// Alive: every loop makes progress. An outage is not ill health, a restart would not help.
@@ -85,6 +76,7 @@ async fn status(State(shown): State<Shown>) -> Response {
 mod tests {
     use super::super::health::Part;
     use super::*;
+    use std::time::Duration;
 
     #[tokio::test]
     async fn a_stalled_loop_is_ill_health_and_an_outage_is_not() {

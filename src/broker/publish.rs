@@ -29,6 +29,9 @@ pub struct Publisher {
     bounds: Bounds,
     /// Missed a deadline or saw an error: its tags and returns are out of step, so it is never used again.
     spoilt: bool,
+    /// Saw a refusal. A quorum queue that was full goes on refusing on this channel when its limit is taken away, because
+    /// nobody tells the channel (measured, RabbitMQ 3.10): whoever tries again does so on a new one.
+    refused: bool,
 }
 
 /// Waits until the link is up and not blocked, and opens a channel on it.
@@ -49,7 +52,7 @@ pub(super) async fn open(link: &Link) -> Publisher {
             Ok(channel) => {
                 let frame_max = up.connection.configuration().frame_max() as usize;
                 let bounds = Bounds { max_body: link.settings.max_message_bytes, frame_max };
-                return Publisher { up, channel, bounds, spoilt: false };
+                return Publisher { up, channel, bounds, spoilt: false, refused: false };
             }
             Err(error) => {
                 tracing::debug!(%error, "no channel: {error}");
@@ -101,6 +104,7 @@ impl crate::relay::Publisher for Publisher {
         let rows: Vec<i64> = batch.iter().map(|out| out.message.id).collect();
         let outcomes = outcomes(number, &rows, answers);
         self.spoilt = outcomes.iter().any(|o| matches!(o, Outcome::Lost(_) | Outcome::ChannelClosed { .. }));
+        self.refused = outcomes.iter().any(|outcome| matches!(outcome, Outcome::Nacked));
         if !self.spoilt {
             self.up.confirmed();
         }
@@ -109,6 +113,7 @@ impl crate::relay::Publisher for Publisher {
 
     fn usable(&self) -> bool {
         !self.spoilt
+            && !self.refused
             && self.channel.status().connected()
             && self.up.connection.status().connected()
             && !*self.up.blocked.borrow()

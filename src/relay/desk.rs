@@ -64,9 +64,13 @@ pub(super) struct Turns {
     pub(super) flow: Flow,
     /// Full batches in a row.
     pub(super) full: u32,
-    /// When tiers that are not claimed here were looked for, and whether rows were claimed since.
+    /// When tiers that are not claimed here were looked for, and whether somebody rang or rows were claimed since.
     pub(super) unclaimed_looked: Option<Instant>,
-    pub(super) claimed: bool,
+    pub(super) stirred: bool,
+    /// Rings that brought nothing, less those that brought rows: other relays are quicker.
+    pub(super) vain: u32,
+    /// The last guess found nothing.
+    pub(super) misguessed: bool,
     pub(super) unknown: BTreeSet<String>,
     /// Database failures in a row.
     pub(super) failures: u32,
@@ -117,7 +121,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 Ok(ControlFlow::Break(claimed)) => return Some(claimed),
                 Ok(ControlFlow::Continue(wait)) => {
                     if self.patient(name, tokio::time::timeout(wait, ring)).await?.is_ok() {
-                        (turns.idle, turns.locked, turns.rung) = (0, 0, true);
+                        (turns.idle, turns.locked) = (0, 0);
+                        // Among those who rang may be one whose tier nobody here claims.
+                        (turns.rung, turns.stirred) = (true, true);
                     }
                 }
                 // Not to be cut short: inserts ring while nobody claims.
@@ -201,6 +207,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         {
             return Ok(ControlFlow::Break(claimed));
         }
+        turns.misguessed |= guess.is_some();
         let every = if guess.is_some() && turns.sleep.lingers() { LOOK_BESIDE } else { Duration::ZERO };
         if turns.due.is_empty() && turns.looked_within(every) {
             return Ok(ControlFlow::Continue(None));

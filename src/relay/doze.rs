@@ -23,6 +23,10 @@ const BUSY: f64 = 400.0;
 /// Rows that may come at once without that.
 const BURST: f64 = 8.0;
 
+/// Rings in vain above which there are other relays, and each ring would wake them all: then one stays awake for a moment
+/// at every row, so that the others are not rung for.
+const CROWDED: u32 = 4;
+
 /// How many rows came lately: a bucket that leaks as many as [`BUSY`] says.
 #[derive(Debug, Default)]
 pub(super) struct Flow {
@@ -43,13 +47,15 @@ impl Flow {
 }
 
 impl<O: Outbox, B: Broker> Relay<O, B> {
-    /// A batch was claimed. Few rows change nothing: whoever inserts them rings, which is cheap at their pace, and tells
-    /// sooner than a look.
+    /// A batch was claimed. Few rows for a relay alone change nothing: whoever inserts them rings, which is cheap at their
+    /// pace, and tells sooner than a look.
     pub(super) async fn awake(&self, turns: &mut Turns, rows: usize, full: bool) {
-        // Among those who rang may be one whose tier nobody here claims.
-        (turns.rung, turns.claimed) = (false, true);
+        let rung = std::mem::take(&mut turns.rung);
+        turns.vain = turns.vain.saturating_sub(u32::from(rung));
+        turns.stirred = true;
         turns.full = if full { turns.full.saturating_add(1) } else { 0 };
-        if !turns.flow.busy(rows, Instant::now()) && !full {
+        let crowded = turns.vain >= CROWDED;
+        if !turns.flow.busy(rows, Instant::now()) && !full && !crowded {
             return;
         }
         turns.sleep.wake();
@@ -81,12 +87,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                 None => self.polls(turns),
             },
             Next::Sleep => {
-                // A ring that brings nothing may have been for a tier that nobody knows.
                 let rung = std::mem::take(&mut turns.rung);
-                let ring = if was_asleep { Ring::Never } else { Ring::ForAny };
-                if (rung || !was_asleep)
-                    && let Err(error) = self.unclaimed(turns, Instant::now(), ring).await
-                {
+                turns.vain = (turns.vain + u32::from(rung)).min(2 * CROWDED);
+                if !was_asleep && let Err(error) = self.unclaimed(turns, Instant::now(), Ring::ForAny).await {
                     turns.sleep.wake();
                     return Err(error);
                 }
@@ -94,7 +97,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
                     self.metrics.sleeps.inc();
                     self.show(Wakefulness::Asleep);
                 }
-                if turns.claimed { unclaimed::EVERY.min(self.settings.poll) } else { self.settings.poll }
+                unclaimed::again(turns).map_or(self.settings.poll, |again| again.min(self.settings.poll))
             }
         })
     }

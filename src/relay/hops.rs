@@ -23,10 +23,15 @@ pub enum Gate {
     Closed(Duration),
 }
 
-#[derive(Debug)]
+/// Refusals of single messages in a row that are as good as that of a whole batch.
+const ALONE: u32 = 3;
+
+#[derive(Debug, Default)]
 struct State {
     /// Batches in a row that the hop refused, wholly or in part.
     failures: u32,
+    /// The last of these, without a message that it took: batches of one say little each.
+    alone: u32,
     /// Set while in trouble.
     next_probe: Option<Instant>,
 }
@@ -67,21 +72,23 @@ impl Hops {
     /// whether the trouble is new.
     pub fn trouble(&self, hop: &Hop, now: Instant) -> (Duration, bool) {
         let mut hops = self.lock();
-        let state = hops.entry(hop.clone()).or_insert(State { failures: 0, next_probe: None });
+        let state = hops.entry(hop.clone()).or_default();
         state.failures = state.failures.saturating_add(1);
         let wait = self.backoff.wait(state.failures);
         let new = state.next_probe.replace(now + wait).is_none();
         (wait, new)
     }
 
-    /// The hop refused a part of a batch, or its only message: no trouble, but what it refused waits. Returns how long,
-    /// and whether the hop is in trouble: only what it took ends that, not a probe of one that it refused.
+    /// The hop refused a part of a batch, or its only message: no trouble unless that happens again and again, but what it
+    /// refused waits. Returns how long, and whether the hop is in trouble: only what it took ends that.
     pub fn refused(&self, hop: &Hop, took_some: bool, now: Instant) -> (Duration, bool) {
         let mut hops = self.lock();
-        let state = hops.entry(hop.clone()).or_insert(State { failures: 0, next_probe: None });
+        let state = hops.entry(hop.clone()).or_default();
         state.failures = state.failures.saturating_add(1);
         let wait = self.backoff.wait(state.failures);
-        state.next_probe = state.next_probe.filter(|_| !took_some).map(|_| now + wait);
+        state.alone = if took_some { 0 } else { state.alone.saturating_add(1) };
+        let in_trouble = !took_some && (state.next_probe.is_some() || state.alone >= ALONE);
+        state.next_probe = in_trouble.then(|| now + wait);
         (wait, state.next_probe.is_some())
     }
 
@@ -164,6 +171,15 @@ mod tests {
         assert_eq!(hops.gate(&hop, t0), Gate::Closed(wait));
         assert!(!hops.refused(&hop, true, t0).1);
         assert_eq!(hops.gate(&hop, t0), Gate::Open);
+    }
+
+    #[test]
+    fn refusals_of_single_messages_in_a_row_are_trouble_and_one_ack_begins_anew() {
+        let (hops, hop, t0) = (hops(), Hop::queue("q"), Instant::now());
+        let refused = |took_some| hops.refused(&hop, took_some, t0).1;
+        assert_eq!([refused(false), refused(false), refused(true)], [false, false, false]);
+        assert_eq!([refused(false), refused(false), refused(false)], [false, false, true]);
+        assert!(matches!(hops.gate(&hop, t0), Gate::Closed(_)));
     }
 
     #[test]

@@ -8,11 +8,13 @@ use std::time::Instant;
 
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// The tier whose rows have probably just come, so that they need not be looked for first: while the relay is awake,
-    /// or somebody rang, the one that had some last. Not without a look now and then, nor after a failure: one tier must
+    /// or somebody rang, the one that had some last. Not where that was vain the last time: rows of other tiers come, or
+    /// another relay is quicker. Not without a look now and then, nor after a failure: one tier must
     /// not keep the others waiting, by a stream of rows or by a claim that always fails.
     pub(super) fn guess(&self, lane: Lane, turns: &Turns) -> Option<String> {
         let awake = self.awaits_no_ring(lane, turns) && turns.looked_within(LOOK_EVERY);
-        let likely = turns.failures == 0 && (awake || lane == Lane::Shared && turns.rung);
+        let rung = lane == Lane::Shared && turns.rung && !turns.misguessed;
+        let likely = turns.failures == 0 && (awake || rung);
         (likely && turns.due.is_empty() && !turns.last_served.is_empty()).then(|| turns.last_served.clone())
     }
 
@@ -36,7 +38,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             batch.roll_back().await?;
             return Ok(None);
         }
-        (turns.idle, turns.locked) = (0, 0);
+        (turns.idle, turns.locked, turns.misguessed) = (0, 0, false);
         if batch.full() {
             turns.due.push_back(name);
         }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const SHOWN: usize = 10;
 
 /// How often such tiers are looked for while the relay is awake, or rows come.
-pub(super) const EVERY: Duration = Duration::from_secs(1);
+const EVERY: Duration = Duration::from_secs(1);
 
 /// How often while it is asleep and producers ring: only rows that nobody rang for come in then.
 const ASLEEP: Duration = Duration::from_secs(60);
@@ -31,14 +31,19 @@ pub(super) enum Ring {
     ForAny,
 }
 
+/// When a relay that sleeps has a reason to look for them again.
+pub(super) fn again(turns: &Turns) -> Option<Duration> {
+    match (turns.stirred, turns.unknown.is_empty()) {
+        (true, _) => Some(EVERY),
+        (false, false) => Some(NAMED),
+        (false, true) => None,
+    }
+}
+
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// Looks for them if it is time to.
     pub(super) async fn look_for_unclaimed(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
-        let every = match (turns.sleep.asleep() && !turns.claimed, turns.unknown.is_empty()) {
-            (false, _) => EVERY,
-            (true, false) => NAMED,
-            (true, true) => ASLEEP,
-        };
+        let every = if turns.sleep.asleep() { again(turns).unwrap_or(ASLEEP) } else { EVERY };
         if turns.unclaimed_looked.is_some_and(|at| now.duration_since(at) < every) {
             return Ok(());
         }
@@ -50,7 +55,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
     /// has rung for it while we were awake.
     pub(super) async fn unclaimed(&self, turns: &mut Turns, now: Instant, ring: Ring) -> Result<(), O::Error> {
         turns.unclaimed_looked = Some(now);
-        turns.claimed = false;
+        turns.stirred = false;
         let known: Vec<String> = self.tiers.keys().cloned().collect();
         let claimed: Vec<String> = known.iter().filter(|name| self.claims(name)).cloned().collect();
         let found = self.outbox.unclaimed(&claimed).await?;

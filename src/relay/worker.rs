@@ -168,10 +168,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         for (hop, took_some) in refusing {
             let (wait, in_trouble) = self.hops.refused(hop, *took_some, Instant::now());
             waits.insert(hop.clone(), wait);
+            let part = Part::Hop(hop.to_string());
             if in_trouble {
-                continue;
+                self.health.problem(&part, &format!("{hop} refuses every message"));
+            } else {
+                self.health.forget(&part);
             }
-            self.health.forget(&Part::Hop(hop.to_string()));
         }
         for hop in healthy {
             if self.hops.healthy(hop) {

@@ -191,3 +191,13 @@ async fn a_listener_that_is_cut_off_hears_again_and_misses_nothing() {
         sleeper.one_row().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tier_that_nobody_knows_is_forgotten_with_its_rows_however_rarely_the_relay_polls() {
+    let sleeper = Sleeper::new("nobodys").await;
+    sleeper.db.insert(&Row::new("zz")).await;
+    let named = || sleeper.daemon.get("/readyz").is_some_and(|(_, text)| text.contains("tier 'zz'"));
+    eventually("it is named", AT_ONCE, named);
+    sleeper.db.batch_execute("delete from duebox.outbox where tier = 'zz'").await.unwrap();
+    eventually("and forgotten", secs(30), || !named());
+}

@@ -7,7 +7,7 @@ use super::run::run;
 use nix::sys::signal::Signal;
 use nix::unistd::geteuid;
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{BufRead as _, BufReader, PipeReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +47,15 @@ impl Daemon {
         let folder = run().folder("daemon");
         let mut command = command(BINARY, &folder);
         command.envs(env.iter().copied());
-        Self::spawn(rig, &folder, toml, command)
+        Self::spawn(rig, &folder, toml, command, Stdio::piped())
+    }
+
+    /// The same with a log that nobody reads while the pipe that is returned is kept.
+    #[track_caller]
+    pub(crate) fn start_unread(rig: &Rig, toml: &str) -> (Self, PipeReader) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let folder = run().folder("daemon");
+        (Self::spawn(rig, &folder, toml, command(BINARY, &folder), writer.into()), reader)
     }
 
     /// The same as process 1 of a namespace of its own, as in a container. Its pid is then that of its parent, which
@@ -57,7 +65,7 @@ impl Daemon {
         let folder = run().folder("daemon");
         let mut command = command("unshare", &folder);
         command.args(namespace()).arg(BINARY);
-        Self { first: true, ..Self::spawn(rig, &folder, toml, command) }
+        Self { first: true, ..Self::spawn(rig, &folder, toml, command, Stdio::piped()) }
     }
 
     /// Whether this machine makes process namespaces.
@@ -66,14 +74,16 @@ impl Daemon {
     }
 
     #[track_caller]
-    fn spawn(rig: &Rig, folder: &Path, toml: &str, mut command: Command) -> Self {
+    fn spawn(rig: &Rig, folder: &Path, toml: &str, mut command: Command, stderr: Stdio) -> Self {
         let config = folder.join("relay.toml");
         fs::write(&config, toml).unwrap();
         command.arg("run").arg("--config").arg(&config);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         let mut process = Process::spawn(&mut command, "KILL");
         let log = Arc::default();
-        let readers = vec![capture(process.child().stdout.take(), &log), capture(process.child().stderr.take(), &log)];
+        let (stdout, stderr) = (process.child().stdout.take(), process.child().stderr.take());
+        let readers = [stdout.map(|pipe| capture(pipe, &log)), stderr.map(|pipe| capture(pipe, &log))];
+        let readers = readers.into_iter().flatten().collect();
         let admin_port = admin_port(toml);
         eprintln!("{}: daemon {} with {}", rig.name(), process.pid(), config.display());
         Self { process, first: false, admin_port, config, log, readers }
@@ -253,8 +263,7 @@ fn code(status: std::process::ExitStatus) -> i32 {
 }
 
 /// Collects lines into `log` until the stream ends.
-fn capture(stream: Option<impl Read + Send + 'static>, log: &Arc<Mutex<String>>) -> JoinHandle<()> {
-    let stream = stream.expect("piped");
+fn capture(stream: impl Read + Send + 'static, log: &Arc<Mutex<String>>) -> JoinHandle<()> {
     let log = Arc::clone(log);
     std::thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {

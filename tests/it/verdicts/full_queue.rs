@@ -1,7 +1,7 @@
 //! A full queue refuses: its rows wait without blame, in rare probes, and nobody else waits with them.
 
 use super::{arrivals, repeated, shop};
-use crate::support::consumer::Inspector;
+use crate::support::consumer::{Inspector, quorum};
 use crate::support::daemon::Daemon;
 use crate::support::db::Row;
 use crate::support::relay::START;
@@ -122,5 +122,45 @@ async fn rows_that_a_full_delay_queue_refuses_are_on_time_all_the_same_and_other
     assert_eq!((came.len(), repeated(&came)), (rows, 0));
     assert!(inserted.elapsed() >= secs(4), "none was early");
     // Nothing is left that could be a probe, and nothing is left that has to wait for one.
+    daemon.wait_ready(RECOVERY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_whose_limit_is_taken_away_gets_its_rows_although_nobody_tells_the_channel() {
+    let rig = Rig::new("limit_gone");
+    let broker = Inspector::connect(&rig.amqp_url()).await;
+    broker.declare_queue("full", quorum()).await;
+    let limit = r#"{"max-length":1,"overflow":"reject-publish"}"#;
+    let ctl = |args: &[&str]| rig.rabbit().ctl(args);
+    let daemon = rig.relay("[relay]\nworkers = 1\n[tier.now]\ntarget = { queue = \"full\" }\n");
+    let db = rig.db().await;
+    db.insert_rows("now", 20).await;
+    wait_until(secs(10), async || db.count("sent_at is null").await == 0).await;
+    ctl(&["set_policy", "-p", rig.name(), "limit", "^full$", limit, "--apply-to", "queues"]);
+    let refused = "sent_at is null and last_error like '%refused%'";
+    // The channel finds out late; from then on it takes nothing.
+    wait_until(secs(30), async || {
+        db.insert_rows("now", 5).await;
+        db.count(&format!("{refused} and id > (select max(id) - 5 from duebox.outbox)")).await == 5
+    })
+    .await;
+    ctl(&["clear_policy", "-p", rig.name(), "limit"]);
+    wait_until(RECOVERY, async || db.count("sent_at is null").await == 0).await;
+    daemon.wait_ready(RECOVERY);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_is_not_called_ready_because_its_rows_come_one_by_one() {
+    let rig = Rig::new("one_by_one");
+    let broker = Inspector::connect(&rig.amqp_url()).await;
+    broker.declare_queue("full", FieldTable::default()).await;
+    let limit = r#"{"max-length":0,"overflow":"reject-publish"}"#;
+    rig.rabbit().ctl(&["set_policy", "-p", rig.name(), "limit", "^full$", limit, "--apply-to", "queues"]);
+    let daemon = rig.relay("[tier.now]\ntarget = { queue = \"full\" }\n");
+    rig.db().await.insert(&Row::new("now")).await;
+    daemon.wait_unready(secs(30));
+    let (_, why) = daemon.get("/readyz").unwrap();
+    assert!(why.contains("queue 'full' refuses every message"), "{why}");
+    rig.rabbit().ctl(&["clear_policy", "-p", rig.name(), "limit"]);
     daemon.wait_ready(RECOVERY);
 }
