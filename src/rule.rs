@@ -9,11 +9,14 @@
 //! clock is the database's.
 
 mod close;
+mod closing;
 mod orders;
 mod pass;
 mod size;
 mod statements;
 mod sweep;
 
-pub use orders::{Findings, inspect};
+pub use close::one;
+pub use closing::{Closed, Closing, Kept};
+pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::Sweep;

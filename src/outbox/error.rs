@@ -42,6 +42,9 @@ pub enum Error {
         /// The deadline.
         within: Duration,
     },
+    /// A statement did not do what it had to, and was rolled back.
+    #[error("{0}")]
+    Undone(&'static str),
     /// Postgres answered with something this version cannot read.
     #[error("{0}")]
     Unexpected(String),
@@ -74,7 +77,7 @@ impl Error {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
                 None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
             },
-            Self::Url(_) | Self::Unexpected(_) => false,
+            Self::Url(_) | Self::Undone(_) | Self::Unexpected(_) => false,
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Findings {
 
 /// The orders of one rule, as its statements see them.
 #[derive(Debug, Clone)]
-pub(super) struct Orders {
+pub struct Orders {
     pub(super) rule: String,
     pub(super) has_event: bool,
     pub(super) statements: Statements,
@@ -47,7 +47,10 @@ pub async fn inspect(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) 
 }
 
 /// The orders of the rule `name`; none when there is a problem.
-pub(super) async fn prepare(
+///
+/// # Errors
+/// Postgres cannot be asked; this may heal by waiting.
+pub async fn prepare(
     pool: &Pool,
     settings: &Settings,
     name: &str,

@@ -3,7 +3,7 @@
 //!
 //! Everything is qualified: closing runs under the role's own `search_path`, because the user's triggers do.
 
-use crate::config::Rule;
+use crate::config::{Event, Rule};
 use crate::outbox::migrate::{quote_ident, quote_literal};
 use std::time::Duration;
 
@@ -24,10 +24,12 @@ pub(super) struct Statements {
     /// Overdue orders after a given one, oldest first, without locking any: $1 its due timestamptz (null: from the
     /// start), $2 its id text, $3 how many bigint.
     pub(super) find: String,
-    /// Locks those of $1 ids text[] that are overdue, free and not paused.
+    /// Locks those of the orders $1 ids text[] that are free.
+    pub(super) lock_free: String,
+    /// Locks the orders $1 ids text[], waiting for those that somebody else has locked.
     pub(super) lock: String,
-    /// Closes those of the locked orders that still are: $1 ids text[], $2 their statuses text[], $3 message ids uuid[]
-    /// of their events, $4 who closes text.
+    /// Closes those of the locked orders that are to be closed, and says why of the others: $1 ids text[], $2 message
+    /// ids uuid[] of their events, $3 who closes text.
     pub(super) close: String,
 }
 
@@ -48,7 +50,8 @@ impl Statements {
         };
         Self {
             find: find(&own, names, &interval(rule.after + rule.grace)),
-            lock: lock(&own, names),
+            lock_free: lock(&own, names, " skip locked"),
+            lock: lock(&own, names, ""),
             close: close(&own, names, rule, name, &schema),
         }
     }
@@ -94,56 +97,76 @@ fn find(own: &Own, names: &Names, overdue: &str) -> String {
 }
 
 /// FOR UPDATE and not the weaker FOR NO KEY UPDATE, which would not see a payment row being inserted with a foreign key
-/// to the order.
-fn lock(own: &Own, names: &Names) -> String {
-    let Own { id, status, due, from, after, going } = own;
+/// to the order. Whatever else is to be asked of the order is asked when it is locked: what this statement sees of other
+/// tables is older than the lock.
+fn lock(own: &Own, names: &Names, how: &str) -> String {
+    let Own { id, due, .. } = own;
     let Names { table, id_type, .. } = names;
     format!(
-        "select o.{id}::text as id, o.{status}::text as was, o.{due} as due
+        "select o.{id}::text as id, o.{due} as due
   from {table} o
  where o.{id} = any ($1::text[]::{id_type}[])
-   and o.{status} in ({from})
-   and o.{due} <= now() - {after}
-   and {going}
  order by o.{id}
-   for update of o skip locked"
+   for update of o{how}"
     )
 }
 
+/// One statement, so that an event without its close, or a close without its event, cannot be written. The locked row
+/// cannot have changed between `look` and the update; the conditions stand in both all the same.
+///
 /// A trigger of the shop's may keep an order: only what is `to` afterwards is told.
-/// One statement, so that an event without its close, or a close without its event, cannot be written.
 fn close(own: &Own, names: &Names, rule: &Rule, name: &str, schema: &str) -> String {
-    let Own { id, status, due, from, after, .. } = own;
+    let Own { id, status, due, from, after, going } = own;
     let Names { table, id_type, status_type } = names;
     let to = constant(&rule.to, status_type);
     let closed = format!(
-        "with closed as (
+        "with look as materialized (
+    select o.{id} as id, o.{status} as was,
+           case when isfinite(o.{due}) then o.{due} + {after} end as due_at,
+           case when not {going} then 'paused'
+                when (o.{status} in ({from})) is not true then 'status'
+                when isfinite(o.{due}) is not true then 'undated'
+                when o.{due} > now() - {after} then 'early'
+            end as kept
+      from {table} o
+     where o.{id} = any ($1::text[]::{id_type}[])),
+closed as (
     update {table} o set {status} = {to}
-      from unnest($1::text[]::{id_type}[], $2::text[]::{status_type}[], $3::uuid[]) as locked (id, was, message_id)
-     where o.{id} = locked.id
+     where o.{id} in (select l.id from look l where l.kept is null)
        and o.{status} in ({from})
        and o.{due} <= now() - {after}
-    returning o.{id} as id, locked.was, locked.message_id, o.{due} as due, o.{status} = {to} as done)"
+    returning o.{id} as id, o.{status} as status, o.{status} = {to} as done),
+named as (
+    select id, message_id from unnest($1::text[]::{id_type}[], $2::uuid[]) as n (id, message_id))"
     );
-    let Some(event) = &rule.event else {
-        return format!(
-            "{closed}\nselect id::text as id, was::text as was, done, false as written, $4::text from closed"
-        );
+    let event = rule.event.as_ref().map_or_else(String::new, |event| write_event(event, name, schema));
+    let (written, join) = match rule.event {
+        Some(_) => ("e.message_id is not null", " left join event e using (message_id)"),
+        None => ("false", ""),
     };
+    format!(
+        "{closed}{event}
+select l.id::text as id, l.was::text as was, l.kept, c.done, {written} as written, $3::text as by,
+       extract(epoch from now() - l.due_at)::float8 as late
+  from look l join named n using (id) left join closed c using (id){join}"
+    )
+}
+
+/// The event of each order that was closed.
+fn write_event(event: &Event, name: &str, schema: &str) -> String {
     let routing_key = event.routing_key.as_deref().map_or_else(|| "null".to_owned(), quote_literal);
     let (tier, type_, name) = (quote_literal(&event.tier), quote_literal(&event.type_), quote_literal(name));
     format!(
-        "{closed}, event as (
+        ",
+event as (
     insert into {schema}.outbox (message_id, tier, key, type, routing_key, payload)
-    select message_id, {tier}, id::text, {type_}, {routing_key}, jsonb_build_object(
-               'id', id, 'rule', {name}::text, 'from', was, 'to', {to},
-               'due_at', due + {after}, 'closed_at', now(), 'by', $4::text)
-      from closed
-     where done
+    select n.message_id, {tier}, c.id::text, {type_}, {routing_key}, jsonb_build_object(
+               'id', c.id, 'rule', {name}::text, 'from', l.was, 'to', c.status,
+               'due_at', l.due_at, 'closed_at', now(), 'by', $3::text)
+      from closed c join look l using (id) join named n using (id)
+     where c.done
     on conflict (message_id) do nothing
-    returning message_id)
-select c.id::text as id, c.was::text as was, c.done, e.message_id is not null as written
-  from closed c left join event e using (message_id)"
+    returning message_id)"
     )
 }
 
@@ -180,7 +203,7 @@ mod tests {
     fn every_name_and_constant_is_quoted() {
         let all = statements(&rule());
         let from = "in ('it''s new'::shop.\"State\", 'open'::shop.\"State\")";
-        for text in [&all.find, &all.lock, &all.close] {
+        for text in [&all.find, &all.close] {
             assert!(text.contains(from) && text.contains("\"Id\""), "{text}");
         }
         assert!(all.find.contains("\"Out Box\".state s where s.name in ('pause.sweep', 'pause.rule.un''paid')"));
@@ -190,7 +213,6 @@ mod tests {
     fn finding_waits_for_the_grace_and_closing_does_not() {
         let all = statements(&rule());
         assert!(all.find.contains("<= now() - interval '1801500000 microseconds'"), "{}", all.find);
-        assert!(all.lock.contains("<= now() - interval '1800000000 microseconds'"), "{}", all.lock);
         assert!(all.close.contains("<= now() - interval '1800000000 microseconds'"), "{}", all.close);
     }
 

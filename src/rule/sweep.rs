@@ -1,6 +1,7 @@
 //! The sweep of one rule: now and then, close the orders that the pipeline missed.
 
-use super::close::{self, Closed};
+use super::close;
+use super::closing::{Closed, Closing};
 use super::orders::{self, Orders, Place};
 use super::pass::Pass;
 use super::size::Size;
@@ -230,14 +231,16 @@ impl Sweep {
     async fn close(&self, orders: &Orders, ids: &[String]) -> Result<(), Broken> {
         let transaction = self.patient(close::begin(&self.pool, &self.settings)).await??;
         // Not given up at the stop: what was closed is to be told.
-        for closed in within("close orders", CLOSE, close::close(transaction, orders, ids, BY)).await? {
-            self.tell(&closed);
+        for (_, closing) in within("close orders", CLOSE, close::some(transaction, orders, ids, BY)).await? {
+            if let Closing::Closed(closed) = closing {
+                self.tell(&closed);
+            }
         }
         Ok(())
     }
 
     fn tell(&self, closed: &Closed) {
-        let Closed { id, was, message_id, written } = closed;
+        let Closed { id, was, message_id, written, .. } = closed;
         let (rule, to) = (&self.name, &self.rule.to);
         let message_id = message_id.map(tracing::field::display);
         self.metrics.rule_closed.get_or_create(&ByRule { rule: rule.clone(), by: BY }).inc();

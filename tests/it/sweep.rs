@@ -3,6 +3,7 @@
 mod close;
 mod daemon;
 mod inspect;
+mod one;
 mod outage;
 mod pass;
 mod race;

@@ -1,0 +1,96 @@
+//! What became of one order that was to be closed.
+
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What became of one order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Closing {
+    /// It was closed.
+    Closed(Closed),
+    /// It was left as it is.
+    Kept(Kept),
+}
+
+/// One order that was closed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Closed {
+    /// Its id.
+    pub id: String,
+    /// The status that it had.
+    pub was: String,
+    /// The event's id, if the rule has an event.
+    pub message_id: Option<Uuid>,
+    /// Whether the event is new; one of the same order, rule and due may be in the outbox from before.
+    pub written: bool,
+    /// How long after it was overdue.
+    pub late: Duration,
+}
+
+/// Why an order was left as it is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kept {
+    /// There is no such order.
+    Unknown,
+    /// Its status, which is none of `from`.
+    Status(String),
+    /// It is overdue in so long.
+    Early(Duration),
+    /// It is due at no finite time.
+    Undated,
+    /// The rule or whoever asks is paused.
+    Paused,
+    /// Somebody else has it locked.
+    Locked,
+}
+
+impl Kept {
+    /// Every reason there is.
+    #[cfg(test)]
+    const REASONS: [&str; 6] = ["unknown", "status", "early", "undated", "paused", "locked"];
+
+    /// Its name, as metrics and the log have it.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Status(_) => "status",
+            Self::Early(_) => "early",
+            Self::Undated => "undated",
+            Self::Paused => "paused",
+            Self::Locked => "locked",
+        }
+    }
+
+    /// What the statement that closes says of an order with status `was` that is overdue since `late` seconds.
+    pub(super) fn of(reason: &str, was: &str, late: f64) -> Option<Self> {
+        Some(match reason {
+            "status" => Self::Status(was.to_owned()),
+            "early" => Self::Early(seconds(-late)),
+            "undated" => Self::Undated,
+            "paused" => Self::Paused,
+            _ => return None,
+        })
+    }
+}
+
+/// Nothing below zero.
+pub(super) fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_read_back_as_itself() {
+        let read: Vec<_> = Kept::REASONS.iter().filter_map(|reason| Kept::of(reason, "paid", -1.5)).collect();
+        assert!(
+            read.contains(&Kept::Status("paid".into())) && read.contains(&Kept::Early(Duration::from_millis(1500)))
+        );
+        // Those that no statement says: it has no row for them.
+        assert_eq!(read.len() + 2, Kept::REASONS.len());
+        assert!(read.iter().all(|kept| Kept::of(kept.reason(), "paid", -1.5).as_ref() == Some(kept)));
+    }
+}

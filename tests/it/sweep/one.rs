@@ -1,0 +1,97 @@
+//! One order that somebody names is closed if it is to be, and otherwise the reason is told.
+
+use super::race::waiting;
+use super::shop::Shop;
+use crate::support::wait::{secs, wait_until};
+use duebox::rule::{Closing, Kept, one, prepare};
+use std::time::{Duration, Instant};
+
+const LONG_AGO: f64 = 2_000.0;
+const PAY: &str = "update orders set status = 'paid' where id = $1 and status = 'pending'";
+
+impl Shop {
+    /// What becomes of an order that the closer names.
+    pub(super) async fn one(&self, id: &str) -> Closing {
+        let (pool, settings) = (self.pool(), self.settings());
+        let (orders, findings) = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap();
+        let orders = orders.unwrap_or_else(|| panic!("{:?}", findings.problems));
+        one(&pool, &settings, &orders, id, "closer").await.unwrap()
+    }
+
+    /// Why the order that the closer names is kept.
+    pub(super) async fn kept(&self, id: &str) -> Kept {
+        match self.one(id).await {
+            Closing::Kept(kept) => kept,
+            Closing::Closed(closed) => panic!("{closed:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_overdue_order_is_closed_and_closed_once() {
+    let shop = Shop::new("one_closes").await;
+    // Overdue by less than the grace, which is the sweep's alone.
+    shop.orders(1..=1, "pending", 1_810.0).await;
+    let Closing::Closed(closed) = shop.one("1").await else { panic!("kept") };
+    assert_eq!((closed.id.as_str(), closed.was.as_str(), closed.written), ("1", "pending", true));
+    assert!((10.0..40.0).contains(&closed.late.as_secs_f64()), "{:?}", closed.late);
+    let event = "select message_id, payload ->> 'by' from duebox.outbox";
+    let row = shop.db.query_one(event, &[]).await.unwrap();
+    assert_eq!((closed.message_id, row.get::<_, &str>(1)), (Some(row.get(0)), "closer"));
+    assert_eq!(shop.kept("1").await, Kept::Status("closed".into()));
+    assert_eq!(shop.db.count("true").await, 1);
+}
+
+#[tokio::test]
+async fn whatever_is_not_to_be_closed_is_kept_with_the_reason() {
+    let shop = Shop::new("one_keeps").await;
+    shop.orders(1..=1, "paid", LONG_AGO).await;
+    shop.orders(2..=2, "pending", 1_000.0).await;
+    shop.orders(3..=4, "pending", LONG_AGO).await;
+    shop.db.batch_execute("update orders set due = 'infinity' where id = 3").await.unwrap();
+    assert_eq!(shop.kept("99").await, Kept::Unknown);
+    assert_eq!(shop.kept("1").await, Kept::Status("paid".into()));
+    let Kept::Early(left) = shop.kept("2").await else { panic!("not early") };
+    assert!((770.0..=800.0).contains(&left.as_secs_f64()), "{left:?}");
+    assert_eq!(shop.kept("3").await, Kept::Undated);
+    shop.db.batch_execute("insert into duebox.state (name) values ('pause.rule.unpaid')").await.unwrap();
+    assert_eq!(shop.kept("4").await, Kept::Paused);
+    assert_eq!(shop.count("orders where status = 'closed'").await, 0);
+    assert_eq!(shop.db.count("true").await, 0);
+}
+
+#[tokio::test]
+async fn a_locked_order_is_waited_for_and_its_payment_is_seen() {
+    let shop = Shop::new("one_waits").await;
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    let payment = shop.rig.db().await;
+    payment.batch_execute("begin").await.unwrap();
+    payment.execute(PAY, &[&1_i64]).await.unwrap();
+    let pay = async {
+        wait_until(secs(10), async || waiting(&shop.db, "transactionid").await).await;
+        payment.batch_execute("commit").await.unwrap();
+    };
+    let (kept, ()) = tokio::join!(shop.kept("1"), pay);
+    assert_eq!(kept, Kept::Status("paid".into()));
+}
+
+#[tokio::test]
+async fn an_order_that_stays_locked_is_given_up_after_two_seconds() {
+    let shop = Shop::new("one_locked").await;
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    let payment = shop.rig.db().await;
+    payment.batch_execute("begin; select from orders for update").await.unwrap();
+    let started = Instant::now();
+    assert_eq!(shop.kept("1").await, Kept::Locked);
+    assert!(started.elapsed() >= Duration::from_secs(2), "gave up after {:?}", started.elapsed());
+}
+
+/// The id of a text column need not be a number, that of a bigint must be.
+#[tokio::test]
+async fn an_id_that_the_column_cannot_have_is_an_error() {
+    let shop = Shop::new("one_malformed").await;
+    let (pool, settings) = (shop.pool(), shop.settings());
+    let orders = prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let error = one(&pool, &settings, &orders, "A-7", "closer").await.unwrap_err();
+    assert!(error.to_string().contains("invalid input syntax for type bigint"), "{error}");
+}
