@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 pub use amqp_url::AmqpUrl;
 pub use problem::{ConfigError, Origin, Problem};
-pub use rule::{Event, Rule};
+pub use rule::{Action, Event, Mode, Rule};
 pub use secret::PasswordError;
 pub use sections::{Admin, Log, LogFormat, Outbox, Relay, Sweep, Wake};
 pub use servers::{Postgres, RabbitMq, Topology};

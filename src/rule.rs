@@ -10,13 +10,19 @@
 
 mod close;
 mod closing;
+mod expressions;
 mod orders;
 mod pass;
+mod probe;
 mod size;
 mod statements;
 mod sweep;
+mod table;
+mod tell;
+mod terms;
 
 pub use close::one;
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::Sweep;
+pub use tell::FAILED;

@@ -1,5 +1,7 @@
 //! The metrics: every name and label of them is here.
 
+mod rules;
+
 use super::wakefulness::Wakefulness;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -7,6 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use rules::Rules;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
@@ -22,15 +25,6 @@ pub struct ByTier {
 pub struct BySide {
     /// `postgres`, `rabbitmq`, or `listener` for the connection that hears producers.
     pub side: &'static str,
-}
-
-/// Label of everything that belongs to a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ByRule {
-    /// The rule.
-    pub rule: String,
-    /// Who closed: `sweep` or `closer`.
-    pub by: &'static str,
 }
 
 /// Label of the relay's wakefulness.
@@ -98,8 +92,8 @@ pub struct Metrics {
     pub phases: Times<ByPhase>,
     /// From the moment a row could go to its confirm.
     pub lag: Times<ByTier>,
-    /// Orders closed.
-    pub rule_closed: Family<ByRule, Counter>,
+    /// What rules did.
+    pub rules: Rules,
 }
 
 fn times<Label: Clone + Eq + std::hash::Hash>() -> Times<Label> {
@@ -142,7 +136,7 @@ impl Default for Metrics {
             sleeps: register!("sleeps", "Times the relay fell asleep until a producer rings"),
             phases: register!("batch_seconds", "What a batch waits for: its claim, its confirms, its settle", times()),
             lag: register!("lag_seconds", "From the moment a row could go to its confirm", times()),
-            rule_closed: register!("rule_closed", "Orders closed by this relay"),
+            rules: Rules::new(&mut registry),
             registry,
         }
     }

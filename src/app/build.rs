@@ -9,7 +9,7 @@ use crate::outbox::Outbox;
 use crate::outbox::connect::{self, Pool, Settings};
 use crate::outbox::doorbell::Doorbell;
 use crate::relay::{self, Relay};
-use crate::rule::Sweep;
+use crate::rule::{FAILED, Kept, Sweep};
 use crate::stop::Stop;
 use crate::wake::Wake;
 use anyhow::Context;
@@ -35,6 +35,8 @@ impl Parts {
     pub(super) fn build(config: Config) -> anyhow::Result<Self> {
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
         metrics.start_at_zero(config.tiers.keys());
+        let reasons: Vec<&str> = Kept::REASONS.into_iter().chain([FAILED]).collect();
+        metrics.rules.start_at_zero(config.rules.keys(), &reasons);
         let settings = database(&config.postgres)?;
         let listen = listener(&config.postgres)?;
         let pool = connect::pool(&settings, config.postgres.pool_size)?;

@@ -1,18 +1,25 @@
 //! `[rule.NAME]`: which orders are overdue, and what happens to them then.
 
+mod action;
+mod event;
+mod values;
+
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::sections::{Sweep, sweep_every, sweep_grace};
-use super::shape::{MAX_AMQP_NAME, Raw, Shape, duration, list, quote, text};
+use super::shape::{MAX_AMQP_NAME, choice, duration, list, quote, text};
 use super::table::Table;
 use super::tiers::Tiers;
 use super::units::show_duration;
-use crate::tier::{MAX_DELAY, Target};
+use crate::tier::MAX_DELAY;
+pub use action::Action;
+pub use event::Event;
+use values::{expression, moment, show_list, status_text};
 
 /// Longest identifier of Postgres.
 const MAX_IDENTIFIER: usize = 63;
-/// Longest status and table name; the latter may be qualified and quoted.
+/// Longest status, and longest name of a table or function, which may be qualified and quoted.
 const MAX_TEXT: usize = 255;
 
 /// `[rule.NAME]`: which orders are overdue, and what happens to them then.
@@ -26,12 +33,20 @@ pub struct Rule {
     pub status: String,
     /// Statuses of an order that may be closed.
     pub from: Vec<String>,
-    /// Status that closing sets; none of `from`.
-    pub to: String,
     /// Column with the moment from which `after` counts.
     pub due: String,
+    /// Time zone of that column, if it is without one.
+    pub time_zone: Option<String>,
     /// How long after `due` an order is overdue, 0 s to 10 years; the delay of `tier` unless set.
     pub after: Duration,
+    /// What else must hold for an order to be closed: an SQL predicate over its row `o`.
+    pub guard: Option<String>,
+    /// Orders that were overdue before this moment are left alone.
+    pub not_before: Option<SystemTime>,
+    /// Whether orders are closed, or only counted.
+    pub mode: Mode,
+    /// What closing does.
+    pub action: Action,
     /// Tier whose messages are about these orders.
     pub tier: Option<String>,
     /// Message that closing writes to the outbox.
@@ -42,16 +57,16 @@ pub struct Rule {
     pub grace: Duration,
 }
 
-/// `event` of a rule: the message that closing writes to the outbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// Its tier.
-    pub tier: String,
-    /// Its AMQP type; the key is `type`.
-    pub type_: String,
-    /// Its routing key, set exactly where the target of the tier has none.
-    pub routing_key: Option<String>,
+/// `mode` of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Orders are closed.
+    Enforce,
+    /// What would be closed is counted, and nothing is changed.
+    Observe,
 }
+
+const MODES: [(&str, Mode); 2] = [("enforce", Mode::Enforce), ("observe", Mode::Observe)];
 
 /// Reads all rules; those with a problem are left out.
 pub(crate) fn read_rules(rules: Table<'_>, tiers: &Tiers, sweep: &Sweep) -> BTreeMap<String, Rule> {
@@ -71,41 +86,44 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
     let id = table.required("id", &column, "the column that identifies an order");
     let status = table.required("status", &column, "the column with the status");
     let from = table.required("from", &list(status_text(), |all| show_list(all)), "the statuses that may be closed");
-    let to = table.required("to", &status_text(), "the status that closing sets");
     let due = table.required("due", &column, "the column with the moment that `after` counts from");
+    let time_zone = table.optional("time_zone", &text(MAX_TEXT));
+    let guard = table.optional("guard", &expression());
+    let not_before = table.optional("not_before", &moment());
+    let mode = table.or(
+        "mode",
+        Mode::Enforce,
+        &choice(&MODES, |mode| {
+            MODES.iter().find(|(_, known)| known == mode).map_or_else(String::new, |(name, _)| quote(name))
+        }),
+    );
     let tier = table.optional("tier", &text(MAX_AMQP_NAME));
     if let Some(rule) = tier.as_deref().and_then(|tier| tiers.unknown(tier)) {
         table.problem("tier", rule);
     }
     let after = read_after(&mut table, name, tier.as_deref(), tiers);
-    let event = read_event(&mut table, tiers);
+    let action = action::read(&mut table, [&id, &status], from.as_deref());
+    let event = event::read(&mut table, tiers);
     let every = table.or("every", sweep.every, &sweep_every());
     let grace = table.or("grace", sweep.grace, &sweep_grace());
-    if let (Some(from), Some(to)) = (&from, &to)
-        && from.contains(to)
-    {
-        table.problem("to", "must not be one of `from`: closing would have to be done again for ever");
-    }
     table.finish();
-    let (table, id, status) = (from_table?, id?, status?);
-    Some(Rule { table, id, status, from: from?, to: to?, due: due?, after: after?, tier, event, every, grace })
-}
-
-/// A status: a text, or a whole number for a column of numbers.
-fn status_text() -> Shape<String> {
-    let shape = text(MAX_TEXT);
-    Shape::new(
-        |status| quote(status),
-        move |raw: &Raw<'_>| match raw.whole() {
-            Some(number) if !raw.env => Ok(number.to_string()),
-            _ => (shape.read)(raw),
-        },
-    )
-}
-
-/// A list of texts as TOML.
-fn show_list(all: &[String]) -> String {
-    format!("[{}]", all.iter().map(|one| quote(one)).collect::<Vec<_>>().join(", "))
+    Some(Rule {
+        table: from_table?,
+        id: id?,
+        status: status?,
+        from: from?,
+        due: due?,
+        time_zone,
+        after: after?,
+        guard,
+        not_before,
+        mode,
+        action: action?,
+        tier,
+        event,
+        every,
+        grace,
+    })
 }
 
 /// `after`, by default the delay of the rule's tier.
@@ -130,27 +148,3 @@ fn read_after(table: &mut Table<'_>, name: &str, tier: Option<&str>, tiers: &Tie
 
 /// Why `after` is missed.
 const AFTER: &str = "how long after `due` an order is overdue; only a rule with a `tier` that delays has a default";
-
-/// `event`, with its tier checked.
-fn read_event(table: &mut Table<'_>, tiers: &Tiers) -> Option<Event> {
-    let mut table = table.table("event")?;
-    let tier = table.required("tier", &text(MAX_AMQP_NAME), "the tier that the message goes to");
-    let type_ = table.required("type", &text(MAX_AMQP_NAME), "the AMQP type, such as \"order.closed\"");
-    let routing_key = table.optional("routing_key", &text(MAX_AMQP_NAME));
-    if let Some(rule) = tier.as_deref().and_then(|tier| tiers.unknown(tier)) {
-        table.problem("tier", rule);
-    }
-    let target = tier.as_ref().and_then(|tier| tiers.built.get(tier)).map(|tier| &tier.target);
-    let keyless = target.map(|target| matches!(target, Target::Exchange { routing_key: None, .. }));
-    match (keyless, &routing_key) {
-        (Some(true), None) => {
-            table.problem("routing_key", "must be set: the target of its tier is an exchange without a key");
-        }
-        (Some(false), Some(_)) => {
-            table.problem("routing_key", "must not be set: the target of its tier has a fixed way");
-        }
-        _ => {}
-    }
-    table.finish();
-    Some(Event { tier: tier?, type_: type_?, routing_key })
-}

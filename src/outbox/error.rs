@@ -42,9 +42,12 @@ pub enum Error {
         /// The deadline.
         within: Duration,
     },
-    /// A statement did not do what it had to, and was rolled back.
+    /// A statement did not do to an order what it had to, and was rolled back.
     #[error("{0}")]
     Undone(&'static str),
+    /// The same, and it will not do it to any other order either.
+    #[error("{0}")]
+    Refused(&'static str),
     /// Postgres answered with something this version cannot read.
     #[error("{0}")]
     Unexpected(String),
@@ -77,7 +80,7 @@ impl Error {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
                 None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
             },
-            Self::Url(_) | Self::Undone(_) | Self::Unexpected(_) => false,
+            Self::Url(_) | Self::Undone(_) | Self::Refused(_) | Self::Unexpected(_) => false,
         }
     }
 }

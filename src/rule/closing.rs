@@ -19,6 +19,8 @@ pub struct Closed {
     pub id: String,
     /// The status that it had.
     pub was: String,
+    /// The status that it has now, unless it is gone.
+    pub is: Option<String>,
     /// The event's id, if the rule has an event.
     pub message_id: Option<Uuid>,
     /// Whether the event is new; one of the same order, rule and due may be in the outbox from before.
@@ -40,16 +42,24 @@ pub enum Kept {
     Undated,
     /// The rule or whoever asks is paused.
     Paused,
+    /// The guard forbids it, or does not know.
+    Guarded,
+    /// It was overdue before `not_before`.
+    NotBefore,
+    /// The rule only observes.
+    Observed,
     /// Somebody else has it locked.
     Locked,
+    /// The rule's function said no.
+    Declined,
 }
 
 impl Kept {
-    /// Every reason there is.
-    #[cfg(test)]
-    const REASONS: [&str; 6] = ["unknown", "status", "early", "undated", "paused", "locked"];
+    /// Every reason there is, as metrics and the log have it.
+    pub const REASONS: [&str; 10] =
+        ["unknown", "status", "early", "undated", "paused", "guard", "not_before", "observe", "locked", "function"];
 
-    /// Its name, as metrics and the log have it.
+    /// Its name among [`Self::REASONS`].
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -58,7 +68,11 @@ impl Kept {
             Self::Early(_) => "early",
             Self::Undated => "undated",
             Self::Paused => "paused",
+            Self::Guarded => "guard",
+            Self::NotBefore => "not_before",
+            Self::Observed => "observe",
             Self::Locked => "locked",
+            Self::Declined => "function",
         }
     }
 
@@ -69,8 +83,27 @@ impl Kept {
             "early" => Self::Early(seconds(-late)),
             "undated" => Self::Undated,
             "paused" => Self::Paused,
+            "guard" => Self::Guarded,
+            "not_before" => Self::NotBefore,
             _ => return None,
         })
+    }
+}
+
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Unknown => write!(f, "there is no such order"),
+            Self::Status(status) => write!(f, "its status is {status}"),
+            Self::Early(left) => write!(f, "it is overdue in {left:.0?}"),
+            Self::Undated => write!(f, "it is due at no finite time"),
+            Self::Paused => write!(f, "the rule is paused"),
+            Self::Guarded => write!(f, "the guard forbids it"),
+            Self::NotBefore => write!(f, "it was overdue before not_before"),
+            Self::Observed => write!(f, "the rule only observes"),
+            Self::Locked => write!(f, "somebody else has it locked"),
+            Self::Declined => write!(f, "the rule's function said no"),
+        }
     }
 }
 
@@ -90,7 +123,7 @@ mod tests {
             read.contains(&Kept::Status("paid".into())) && read.contains(&Kept::Early(Duration::from_millis(1500)))
         );
         // Those that no statement says: it has no row for them.
-        assert_eq!(read.len() + 2, Kept::REASONS.len());
+        assert_eq!(read.len() + 4, Kept::REASONS.len());
         assert!(read.iter().all(|kept| Kept::of(kept.reason(), "paid", -1.5).as_ref() == Some(kept)));
     }
 }

@@ -21,28 +21,44 @@ pub(super) struct Pass<'a> {
     every: String,
 }
 
+/// Whether the pass was to be had.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// It is ours.
+    Ours,
+    /// It is not.
+    Later {
+        /// How long until it may be.
+        wait: Duration,
+        /// When the last one ended, in seconds since 1970, unless one is going on.
+        ended: Option<f64>,
+    },
+}
+
 impl<'a> Pass<'a> {
     pub(super) fn new(pool: &'a Pool, settings: &'a Settings, rule: &str, every: Duration) -> Self {
         let every = format!("{} microseconds", every.as_micros());
         Self { pool, settings, name: format!("sweep.{rule}"), by: Uuid::new_v4(), every }
     }
 
-    /// Takes the pass; `Some`: it is not to be had before that long.
-    pub(super) async fn take(&self) -> Result<Option<Duration>, Error> {
+    /// Takes the pass.
+    pub(super) async fn take(&self) -> Result<Taken, Error> {
         let what = "take the pass";
         let (name, by, every) = ((&self.name, Type::TEXT), (&self.by, Type::UUID), (&self.every, Type::TEXT));
         let taken = once(self.pool, self.settings, what, async |client| {
             client.query_typed(TAKE, &[(name.0, name.1), (by.0, by.1), (every.0, every.1)]).await
         });
         if !taken.await?.is_empty() {
-            return Ok(None);
+            return Ok(Taken::Ours);
         }
         let rows = once(self.pool, self.settings, what, async |client| {
             client.query_typed(WAIT, &[(&self.name, Type::TEXT), (&self.every, Type::TEXT)]).await
         });
         let rows = rows.await?;
-        let wait: Option<f64> = rows.first().map(|row| row.try_get(0)).transpose().map_err(Error::statement(what))?;
-        Ok(Some(wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()))
+        let Some(row) = rows.first() else { return Ok(Taken::Later { wait: Duration::ZERO, ended: None }) };
+        let wait: f64 = row.try_get("wait").map_err(Error::statement(what))?;
+        let ended = row.try_get("ended").map_err(Error::statement(what))?;
+        Ok(Taken::Later { wait: Duration::try_from_secs_f64(wait).unwrap_or_default(), ended })
     }
 
     /// Shows that the pass goes on. False: somebody else has taken it over.

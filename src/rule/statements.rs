@@ -1,109 +1,134 @@
 //! The statements over the user's own table. Its names stand in their text, so these are made here and not files in
 //! `sql/`; what is fixed per rule is a constant in them, and each runs in psql as [`Statements`] prints it.
 //!
-//! Everything is qualified: closing runs under the role's own `search_path`, because the user's triggers do.
+//! Everything of ours is qualified: they run under the role's own `search_path`, because the user's triggers and
+//! expressions do. An expression of the user's stands where nothing but the order `o` can be named.
 
-use crate::config::{Event, Rule};
-use crate::outbox::migrate::{quote_ident, quote_literal};
+mod closing;
+
+use super::terms::{Names, Terms};
+use crate::config::{Action, Rule};
+use crate::outbox::migrate::quote_ident;
 use std::time::Duration;
 
-/// Names of a rule's table, ready to stand in SQL.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Names {
-    /// The table, qualified and quoted.
-    pub(super) table: String,
-    /// Type of the id column, qualified and quoted.
-    pub(super) id_type: String,
-    /// Type of the status column, likewise.
-    pub(super) status_type: String,
-}
+pub(super) use closing::assignment;
+
+/// Overdue orders that `not_before` leaves alone are counted up to here.
+pub(super) const MANY: i64 = 10_000;
 
 /// What is asked of the orders of one rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Statements {
-    /// Overdue orders after a given one, oldest first, without locking any: $1 its due timestamptz (null: from the
-    /// start), $2 its id text, $3 how many bigint.
+    /// Overdue orders after a given one, oldest first, without locking any, each with whether the guard lets it be
+    /// closed: $1 its due (null: from the start), $2 its id text, $3 how many bigint.
     pub(super) find: String,
+    /// How many overdue orders `not_before` leaves alone; none where the rule has no such moment.
+    pub(super) older: Option<String>,
     /// Locks those of the orders $1 ids text[] that are free.
     pub(super) lock_free: String,
     /// Locks the orders $1 ids text[], waiting for those that somebody else has locked.
     pub(super) lock: String,
-    /// Closes those of the locked orders that are to be closed, and says why of the others: $1 ids text[], $2 message
-    /// ids uuid[] of their events, $3 who closes text.
-    pub(super) close: String,
+    /// What is done to the locked orders.
+    pub(super) close: Close,
+}
+
+/// What is done to the locked orders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Close {
+    /// Closes those that are to be closed, and says why of the others: $1 ids text[], $2 message ids uuid[] of their
+    /// events, $3 who closes text.
+    Update(String),
+    /// The function of the user's.
+    Function {
+        /// Calls it for the orders $1 ids text[] that are to be closed, and says why of the others.
+        call: String,
+        /// Says of the orders $1 ids text[] for which it was called whether the rule still applies to them, and writes
+        /// the events of those to which it does not: $2 message ids uuid[], $3 who closes text, $4 their statuses
+        /// before text[], $5 when they were overdue timestamptz[].
+        finish: String,
+    },
 }
 
 impl Statements {
-    pub(super) fn new(name: &str, rule: &Rule, names: &Names, schema: &str) -> Self {
+    /// The rule's function has its name qualified and quoted.
+    ///
+    /// The guard is looked at while looking for orders: cheap where it reads nothing but the order, so that an index can
+    /// serve it; otherwise once for each that was found, so that every look ends.
+    pub(super) fn new(name: &str, rule: &Rule, names: &Names, schema: &str, cheap_guard: bool) -> Self {
         let schema = quote_ident(schema);
-        let own = Own {
-            id: quote_ident(&rule.id),
-            status: quote_ident(&rule.status),
-            due: quote_ident(&rule.due),
-            // Constants, not parameters: only these let the planner prove that an index `where status in (...)` serves.
-            from: rule.from.iter().map(|one| constant(one, &names.status_type)).collect::<Vec<_>>().join(", "),
-            after: interval(rule.after),
-            going: format!(
-                "not exists (select 1 from {schema}.state s where s.name in ('pause.sweep', {}))",
-                quote_literal(&format!("pause.rule.{name}"))
-            ),
+        let terms = Terms::new(name, rule, names, &schema);
+        let (filter, column) =
+            if cheap_guard { (terms.guard.as_str(), "true") } else { ("true", terms.guard.as_str()) };
+        let overdue = overdue(&terms, names, rule.grace);
+        let close = match &rule.action {
+            Action::Update { to, set } => {
+                Close::Update(closing::update(&terms, names, rule, name, &schema, (to.as_deref(), set)))
+            }
+            Action::Function(function) => Close::Function {
+                call: closing::call(&terms, names, function),
+                finish: closing::finish(&terms, names, rule, name, &schema),
+            },
         };
         Self {
-            find: find(&own, names, &interval(rule.after + rule.grace)),
-            lock_free: lock(&own, names, " skip locked"),
-            lock: lock(&own, names, ""),
-            close: close(&own, names, rule, name, &schema),
+            find: find(&terms, names, &overdue, filter, column),
+            older: rule.not_before.map(|_| older(&terms, &overdue, filter)),
+            lock_free: lock(&terms, names, " skip locked"),
+            lock: lock(&terms, names, ""),
+            close,
         }
     }
 }
 
-/// Quoted parts of the statements.
-struct Own {
-    id: String,
-    status: String,
-    due: String,
-    from: String,
-    after: String,
-    going: String,
-}
-
-/// A constant of the column's own type.
-fn constant(text: &str, type_name: &str) -> String {
-    format!("{}::{type_name}", quote_literal(text))
-}
-
-/// In microseconds, so that no day in it is 23 or 25 hours long.
-fn interval(length: Duration) -> String {
-    format!("interval '{} microseconds'", length.as_micros())
-}
-
-/// Index: one that leads with the due column, whole or `where status in (...)`. An infinite due is never overdue: '-infinity' would
-/// be at the head of every pass, and it has no time that an event could name.
-fn find(own: &Own, names: &Names, overdue: &str) -> String {
-    let Own { id, status, due, from, going, .. } = own;
-    let Names { table, id_type, .. } = names;
+/// Where overdue orders are. An infinite due is never overdue: '-infinity' would be at the head of every pass, and it has
+/// no time that an event could name.
+fn overdue(terms: &Terms, names: &Names, grace: Duration) -> String {
+    let Terms { status, due, from, going, .. } = terms;
     format!(
-        "select o.{id}::text as id, o.{due} as due
-  from {table} o
+        "  from {table} o
  where o.{status} in ({from})
-   and o.{due} <= now() - {overdue}
+   and {overdue}
    and o.{due} > '-infinity'
-   and o.{due} >= coalesce($1::timestamptz, '-infinity')
-   and ($1::timestamptz is null or (o.{due}, o.{id}) > ($1::timestamptz, $2::text::{id_type}))
-   and {going}
+   and {going}",
+        table = names.table,
+        overdue = terms.overdue(grace)
+    )
+}
+
+/// Index: one that leads with the due column, whole or `where status in (...)`.
+fn find(terms: &Terms, names: &Names, overdue: &str, filter: &str, column: &str) -> String {
+    let (Terms { id, due, .. }, id_type, due_type) = (terms, &names.id_type, terms.due_type());
+    let recent = terms.recent();
+    format!(
+        "select o.{id}::text as id, o.{due} as due, {column} is true as applies
+{overdue}
+   and {recent}
+   and {filter}
+   and o.{due} >= coalesce($1::{due_type}, '-infinity')
+   and ($1::{due_type} is null or (o.{due}, o.{id}) > ($1::{due_type}, $2::text::{id_type}))
  order by o.{due}, o.{id}
  limit $3::bigint"
+    )
+}
+
+fn older(terms: &Terms, overdue: &str, filter: &str) -> String {
+    let recent = terms.recent();
+    format!(
+        "select count(*) from (
+select 1
+{overdue}
+   and not ({recent})
+   and {filter}
+ limit {MANY}) as older"
     )
 }
 
 /// FOR UPDATE and not the weaker FOR NO KEY UPDATE, which would not see a payment row being inserted with a foreign key
 /// to the order. Whatever else is to be asked of the order is asked when it is locked: what this statement sees of other
 /// tables is older than the lock.
-fn lock(own: &Own, names: &Names, how: &str) -> String {
-    let Own { id, due, .. } = own;
-    let Names { table, id_type, .. } = names;
+fn lock(terms: &Terms, names: &Names, how: &str) -> String {
+    let (Terms { id, .. }, Names { table, id_type, .. }, due_at) = (terms, names, terms.due_at());
     format!(
-        "select o.{id}::text as id, o.{due} as due
+        "select o.{id}::text as id, {due_at} as due
   from {table} o
  where o.{id} = any ($1::text[]::{id_type}[])
  order by o.{id}
@@ -111,68 +136,10 @@ fn lock(own: &Own, names: &Names, how: &str) -> String {
     )
 }
 
-/// One statement, so that an event without its close, or a close without its event, cannot be written. The locked row
-/// cannot have changed between `look` and the update; the conditions stand in both all the same.
-///
-/// A trigger of the shop's may keep an order: only what is `to` afterwards is told.
-fn close(own: &Own, names: &Names, rule: &Rule, name: &str, schema: &str) -> String {
-    let Own { id, status, due, from, after, going } = own;
-    let Names { table, id_type, status_type } = names;
-    let to = constant(&rule.to, status_type);
-    let closed = format!(
-        "with look as materialized (
-    select o.{id} as id, o.{status} as was,
-           case when isfinite(o.{due}) then o.{due} + {after} end as due_at,
-           case when not {going} then 'paused'
-                when (o.{status} in ({from})) is not true then 'status'
-                when isfinite(o.{due}) is not true then 'undated'
-                when o.{due} > now() - {after} then 'early'
-            end as kept
-      from {table} o
-     where o.{id} = any ($1::text[]::{id_type}[])),
-closed as (
-    update {table} o set {status} = {to}
-     where o.{id} in (select l.id from look l where l.kept is null)
-       and o.{status} in ({from})
-       and o.{due} <= now() - {after}
-    returning o.{id} as id, o.{status} as status, o.{status} = {to} as done),
-named as (
-    select id, message_id from unnest($1::text[]::{id_type}[], $2::uuid[]) as n (id, message_id))"
-    );
-    let event = rule.event.as_ref().map_or_else(String::new, |event| write_event(event, name, schema));
-    let (written, join) = match rule.event {
-        Some(_) => ("e.message_id is not null", " left join event e using (message_id)"),
-        None => ("false", ""),
-    };
-    format!(
-        "{closed}{event}
-select l.id::text as id, l.was::text as was, l.kept, c.done, {written} as written, $3::text as by,
-       extract(epoch from now() - l.due_at)::float8 as late
-  from look l join named n using (id) left join closed c using (id){join}"
-    )
-}
-
-/// The event of each order that was closed.
-fn write_event(event: &Event, name: &str, schema: &str) -> String {
-    let routing_key = event.routing_key.as_deref().map_or_else(|| "null".to_owned(), quote_literal);
-    let (tier, type_, name) = (quote_literal(&event.tier), quote_literal(&event.type_), quote_literal(name));
-    format!(
-        ",
-event as (
-    insert into {schema}.outbox (message_id, tier, key, type, routing_key, payload)
-    select n.message_id, {tier}, c.id::text, {type_}, {routing_key}, jsonb_build_object(
-               'id', c.id, 'rule', {name}::text, 'from', l.was, 'to', c.status,
-               'due_at', l.due_at, 'closed_at', now(), 'by', $3::text)
-      from closed c join look l using (id) join named n using (id)
-     where c.done
-    on conflict (message_id) do nothing
-    returning message_id)"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Mode;
 
     fn rule() -> Rule {
         Rule {
@@ -180,9 +147,13 @@ mod tests {
             id: "Id".into(),
             status: "status".into(),
             from: vec!["it's new".into(), "open".into()],
-            to: "closed".into(),
             due: "created_at".into(),
+            time_zone: None,
             after: Duration::from_secs(1800),
+            guard: None,
+            not_before: None,
+            mode: Mode::Enforce,
+            action: Action::Update { to: Some("closed".into()), set: [("Closed".into(), "now()".into())].into() },
             tier: None,
             event: None,
             every: Duration::from_secs(300),
@@ -190,34 +161,37 @@ mod tests {
         }
     }
 
-    fn statements(rule: &Rule) -> Statements {
+    fn statements(rule: &Rule) -> (Statements, String) {
         let names = Names {
             table: "shop.orders".into(),
             id_type: "pg_catalog.int8".into(),
             status_type: "shop.\"State\"".into(),
         };
-        Statements::new("un'paid", rule, &names, "Out Box")
+        let statements = Statements::new("un'paid", rule, &names, "Out Box", true);
+        let Close::Update(close) = statements.close.clone() else { panic!("a function") };
+        (statements, close)
     }
 
     #[test]
     fn every_name_and_constant_is_quoted() {
-        let all = statements(&rule());
+        let (all, close) = statements(&rule());
         let from = "in ('it''s new'::shop.\"State\", 'open'::shop.\"State\")";
-        for text in [&all.find, &all.close] {
+        for text in [&all.find, &close] {
             assert!(text.contains(from) && text.contains("\"Id\""), "{text}");
         }
+        assert!(close.contains("\"Closed\" = (\nnow()\n)"), "{close}");
         assert!(all.find.contains("\"Out Box\".state s where s.name in ('pause.sweep', 'pause.rule.un''paid')"));
     }
 
     #[test]
     fn finding_waits_for_the_grace_and_closing_does_not() {
-        let all = statements(&rule());
+        let (all, close) = statements(&rule());
         assert!(all.find.contains("<= now() - interval '1801500000 microseconds'"), "{}", all.find);
-        assert!(all.close.contains("<= now() - interval '1800000000 microseconds'"), "{}", all.close);
+        assert!(close.contains("<= now() - interval '1800000000 microseconds'"), "{close}");
     }
 
     #[test]
     fn without_an_event_nothing_is_written_to_the_outbox() {
-        assert!(!statements(&rule()).close.contains("insert into"));
+        assert!(!statements(&rule()).1.contains("insert into"));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use duebox::config;
+use duebox::config::{self, Action, Mode};
 use duebox::tier::{Argument, Kind};
 
 use super::{LEAST, good, load_text, report, root};
@@ -127,7 +127,19 @@ fn a_rule_takes_its_missing_times_from_its_tier_and_from_the_sweep() {
         (rule.after, rule.every, rule.grace),
         (Duration::from_secs(1800), Duration::from_secs(7), Duration::from_secs(60))
     );
-    assert_eq!((rule.from.clone(), rule.to.as_str()), (vec!["0".to_owned(), "1".to_owned()], "9"));
+    assert_eq!((rule.from.clone(), rule.action.to()), (vec!["0".to_owned(), "1".to_owned()], Some("9")));
     let rule = &loaded.config.rules["by-moment"];
     assert_eq!((rule.after, rule.every, rule.grace), (Duration::ZERO, Duration::from_secs(1), Duration::ZERO));
+}
+
+#[test]
+fn what_closing_does_is_one_of_three() {
+    let rules = config::load_with(&root().join("tests/fixtures/config/valid/rules.toml"), []).unwrap().config.rules;
+    let Action::Update { to, set } = &rules["with-all"].action else { panic!("a function") };
+    assert_eq!((to.as_deref(), set["Lock Version"].as_str()), (Some("closed"), "o.\"Lock Version\" + 1"));
+    let since = rules["with-all"].not_before.unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
+    assert_eq!((since.as_secs(), rules["with-all"].mode), (1_796_079_600, Mode::Observe));
+    assert!(matches!(&rules["reminder"].action, Action::Update { to: None, set } if set.len() == 1));
+    assert_eq!(rules["function"].action, Action::Function("shop.close_order".into()));
+    assert_eq!((rules["function"].mode, rules["function"].not_before), (Mode::Enforce, None));
 }

@@ -5,10 +5,11 @@ use crate::support::rig::Rig;
 use crate::support::wait::{secs, wait_until};
 use duebox::admin::health::{Health, Part};
 use duebox::admin::metrics::Metrics;
-use duebox::config::{Event, Rule};
+use duebox::config::{Action, Event, Mode, Rule};
 use duebox::outbox::connect::{self, Settings};
 use duebox::rule::Sweep;
 use duebox::stop::Stop;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
@@ -127,6 +128,16 @@ impl Running {
     }
 }
 
+/// Closing sets this status and nothing else.
+pub(super) fn to(status: &str) -> Action {
+    Action::Update { to: Some(status.into()), set: BTreeMap::new() }
+}
+
+/// Closing sets these columns and no status.
+pub(super) fn set<const N: usize>(columns: [(&str, &str); N]) -> Action {
+    Action::Update { to: None, set: columns.map(|(column, value)| (column.to_owned(), value.to_owned())).into() }
+}
+
 /// Orders that are pending half an hour after `due` are closed a minute later; one pass only unless the test waits long.
 fn rule() -> Rule {
     Rule {
@@ -134,11 +145,15 @@ fn rule() -> Rule {
         id: "id".into(),
         status: "status".into(),
         from: vec!["pending".into()],
-        to: "closed".into(),
         due: "due".into(),
+        time_zone: None,
         after: secs(1800),
+        guard: None,
+        not_before: None,
+        mode: Mode::Enforce,
+        action: to("closed"),
         tier: None,
-        event: Some(Event { tier: "now".into(), type_: "order.closed".into(), routing_key: None }),
+        event: Some(Event { tier: "now".into(), type_: "order.closed".into(), routing_key: None, payload: None }),
         every: secs(3600),
         grace: secs(60),
     }

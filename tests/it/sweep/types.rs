@@ -1,6 +1,6 @@
 //! Keys and statuses of every kind that shops have.
 
-use super::shop::Shop;
+use super::shop::{self, Shop};
 
 /// A column type, with two values of it.
 type Kind = (&'static str, &'static str, &'static str);
@@ -45,7 +45,7 @@ async fn ids_and_statuses_of_every_kind_are_compared_as_their_own_type() {
                  now() - interval '2 h' from unnest($1::text[]) i"
             );
             shop.db.execute(&insert, &[&vec![one, two], &from]).await.unwrap();
-            (shop.rule.from, shop.rule.to) = (vec![from.to_owned()], to.to_owned());
+            (shop.rule.from, shop.rule.action) = (vec![from.to_owned()], shop::to(to));
             let what = format!("{id_type} and {status_type}");
             let findings = duebox::rule::inspect(&shop.pool(), &shop.settings(), "unpaid", &shop.rule).await.unwrap();
             assert_eq!((findings.problems, findings.notes), (vec![], vec![]), "{what}");

@@ -1,0 +1,181 @@
+//! What is done to the orders that a transaction holds, and its commit.
+
+use super::locked::Locked;
+use crate::outbox::connect::Transaction;
+use crate::outbox::error::Error;
+use crate::rule::closing::{Closed, Closing, Kept, seconds};
+use crate::rule::orders::Orders;
+use crate::rule::statements::Close;
+use std::time::{Duration, SystemTime};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+const CALL: &str = "close orders";
+const FINISH: &str = "write events";
+
+/// The row is locked, so nobody else can have changed it. Alone, the order is named; its close is rolled back.
+const UNDONE: &str = "the update was suppressed or changed: a trigger or a policy of the table keeps the order open";
+
+/// It would be done again in every pass, with an event each.
+const STILL: &str = "the rule still applies to an order after its `set` or `function`, which must end that: by another \
+    status, a later due, or what the guard looks at (guard = \"reminded_at is null\", \
+    set = { reminded_at = \"now()\" })";
+
+/// Closes the locked orders that are to be closed, and commits; what became of each.
+pub(super) async fn apply(
+    transaction: Transaction,
+    orders: &Orders,
+    locked: &Locked,
+    by: &'static str,
+) -> Result<Vec<(String, Closing)>, Error> {
+    if locked.ids.is_empty() {
+        transaction.roll_back().await?;
+        return Ok(Vec::new());
+    }
+    let closings = match &orders.statements.close {
+        Close::Update(update) => run_update(&transaction, orders, locked, by, update).await?,
+        Close::Function { call, finish } => call_function(&transaction, orders, locked, by, (call, finish)).await?,
+    };
+    transaction.commit().await?;
+    Ok(closings)
+}
+
+async fn run_update(
+    transaction: &Transaction,
+    orders: &Orders,
+    locked: &Locked,
+    by: &'static str,
+    update: &str,
+) -> Result<Vec<(String, Closing)>, Error> {
+    let rows = transaction.run(CALL, async |client| {
+        let (ids, message_ids) = ((&locked.ids as _, Type::TEXT_ARRAY), (&locked.message_ids as _, Type::UUID_ARRAY));
+        client.query_typed(update, &[ids, message_ids, (&by, Type::TEXT)]).await
+    });
+    let mut closings = Vec::new();
+    for row in rows.await? {
+        let Look { id, was, kept, late, .. } = Look::read(&row).map_err(Error::statement(CALL))?;
+        let closing = match kept {
+            Some(kept) => Closing::Kept(kept),
+            None => {
+                let done: Option<bool> = row.try_get("done").map_err(Error::statement(CALL))?;
+                match done {
+                    Some(true) => {}
+                    Some(false) if orders.sets_no_status => return Err(Error::Refused(STILL)),
+                    Some(false) | None => return Err(Error::Undone(UNDONE)),
+                }
+                Closing::Closed(closed(&row, orders, locked, (&id, was, late)).map_err(Error::statement(CALL))?)
+            }
+        };
+        closings.push((id, closing));
+    }
+    Ok(closings)
+}
+
+/// A function of the user's closes; what it did is seen by the statement after it.
+async fn call_function(
+    transaction: &Transaction,
+    orders: &Orders,
+    locked: &Locked,
+    by: &'static str,
+    (call, finish): (&str, &str),
+) -> Result<Vec<(String, Closing)>, Error> {
+    let rows = transaction.run(CALL, async |client| client.query_typed(call, &[(&locked.ids, Type::TEXT_ARRAY)]).await);
+    let (mut closings, mut called) = (Vec::new(), Called::default());
+    for row in rows.await? {
+        let look = Look::read(&row).map_err(Error::statement(CALL))?;
+        // What a function returns that returns nothing is empty as text.
+        let said: Option<String> = row.try_get("said").map_err(Error::statement(CALL))?;
+        match (look.kept, said.as_deref()) {
+            (Some(kept), _) => closings.push((look.id, Closing::Kept(kept))),
+            (None, Some("true" | "")) => {
+                called.due_at.push(row.try_get("due_at").map_err(Error::statement(CALL))?);
+                called.message_ids.push(locked.message_id(&look.id).unwrap_or_default());
+                called.ids.push(look.id);
+                called.was.push(look.was);
+                called.late.push(look.late);
+            }
+            (None, _) => closings.push((look.id, Closing::Kept(Kept::Declined))),
+        }
+    }
+    let rows = transaction.run(FINISH, async |client| {
+        let Called { ids, message_ids, was, due_at, .. } = &called;
+        client
+            .query_typed(
+                finish,
+                &[
+                    (ids, Type::TEXT_ARRAY),
+                    (message_ids, Type::UUID_ARRAY),
+                    (&by, Type::TEXT),
+                    (was, Type::TEXT_ARRAY),
+                    (due_at, Type::TIMESTAMPTZ_ARRAY),
+                ],
+            )
+            .await
+    });
+    for row in rows.await? {
+        let (done, id): (bool, String) = read_done(&row).map_err(Error::statement(FINISH))?;
+        if !done {
+            return Err(Error::Refused(STILL));
+        }
+        let (was, late) = called.of(&id);
+        let closed = closed(&row, orders, locked, (&id, was, late)).map_err(Error::statement(FINISH))?;
+        closings.push((id, Closing::Closed(closed)));
+    }
+    Ok(closings)
+}
+
+fn read_done(row: &Row) -> Result<(bool, String), tokio_postgres::Error> {
+    Ok((row.try_get("done")?, row.try_get("id")?))
+}
+
+/// Orders for which the function was called and did not say no.
+#[derive(Default)]
+struct Called {
+    ids: Vec<String>,
+    message_ids: Vec<uuid::Uuid>,
+    was: Vec<String>,
+    due_at: Vec<Option<SystemTime>>,
+    late: Vec<Duration>,
+}
+
+impl Called {
+    fn of(&self, id: &str) -> (String, Duration) {
+        let place = self.ids.iter().position(|called| called == id).unwrap_or(usize::MAX);
+        let was = self.was.get(place).cloned().unwrap_or_default();
+        (was, self.late.get(place).copied().unwrap_or_default())
+    }
+}
+
+/// What a statement saw of an order under its lock.
+struct Look {
+    id: String,
+    was: String,
+    kept: Option<Kept>,
+    late: Duration,
+}
+
+impl Look {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let (was, late): (Option<String>, Option<f64>) = (row.try_get("was")?, row.try_get("late")?);
+        let (was, late) = (was.unwrap_or_default(), late.unwrap_or_default());
+        let kept = row.try_get::<_, Option<&str>>("kept")?.and_then(|reason| Kept::of(reason, &was, late));
+        Ok(Self { id: row.try_get("id")?, was, kept, late: seconds(late) })
+    }
+}
+
+fn closed(
+    row: &Row,
+    orders: &Orders,
+    locked: &Locked,
+    (id, was, late): (&str, String, Duration),
+) -> Result<Closed, tokio_postgres::Error> {
+    let message_id = locked.message_id(id).filter(|_| orders.has_event);
+    Ok(Closed {
+        id: id.to_owned(),
+        was,
+        is: row.try_get("status")?,
+        message_id,
+        written: row.try_get("written")?,
+        late,
+    })
+}

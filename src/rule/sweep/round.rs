@@ -1,0 +1,180 @@
+//! One pass over the overdue orders of a rule, in batches.
+
+use super::{Broken, Memory, Sweep};
+use crate::outbox::connect::within;
+use crate::outbox::error::Error;
+use crate::rule::close;
+use crate::rule::closing::Closing;
+use crate::rule::orders::{Found, Orders, Place};
+use crate::rule::pass::Pass;
+use crate::rule::size::Size;
+use crate::rule::tell::{self, FAILED};
+use std::time::{Duration, Instant};
+
+/// Who closed, in events, the log and metrics.
+const BY: &str = "sweep";
+
+/// Bound on closing that we keep ourselves: Postgres keeps a second, this catches one that no longer answers at all.
+const CLOSE: Duration = Duration::from_secs(3);
+
+/// Rest between batches, for those who wait for a lock or a disk.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// While orders are closed one by one the pass is refreshed this often; it is taken over after 30 s.
+const KEEP: Duration = Duration::from_secs(5);
+
+/// Orders of a pass that are named when they cannot be closed; the rest are counted.
+const NAMED: usize = 10;
+
+/// One pass.
+pub(super) struct Round<'a> {
+    pub(super) sweep: &'a Sweep,
+    pub(super) pass: &'a Pass<'a>,
+    pub(super) orders: &'a Orders,
+}
+
+/// What a pass could not do.
+#[derive(Default)]
+pub(super) struct Missed {
+    /// Why no order could be looked at, or no other than these.
+    problem: Option<String>,
+    /// Orders that could not be closed.
+    count: usize,
+    /// The first of them, with the reason.
+    first: String,
+    /// Orders that were closed.
+    closed: usize,
+}
+
+impl Round<'_> {
+    /// Closes what is to be closed.
+    pub(super) async fn close(&self) -> Result<Missed, Broken> {
+        let (mut missed, mut size, mut place) = (Missed::default(), Size::new(self.sweep.batch), None);
+        while let Some(found) = self.next(&mut place, size.rows).await? {
+            let full = found.len() == size.rows;
+            let ids: Vec<String> = found.into_iter().filter(|found| found.applies).map(|found| found.place.1).collect();
+            if !ids.is_empty() {
+                self.batch(&ids, &mut size, &mut missed).await?;
+            }
+            if !full || missed.problem.is_some() {
+                break;
+            }
+            self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
+        }
+        Ok(missed)
+    }
+
+    /// Counts what would be closed.
+    pub(super) async fn observe(&self, memory: &mut Memory) -> Result<Missed, Broken> {
+        let (mut count, mut new, mut place) = (0, 0, None);
+        let (rule, rows) = (&self.sweep.name, self.sweep.batch);
+        while let Some(found) = self.next(&mut place, rows).await? {
+            let full = found.len() == rows;
+            for Found { place: (due, id), .. } in found.into_iter().filter(|found| found.applies) {
+                count += 1;
+                let is_new = memory.seen.as_ref().is_none_or(|(seen, last)| (*seen, last) < (due, &id));
+                if is_new && new < NAMED {
+                    tracing::info!(order = id, rule, by = BY, "rule {rule}: order {id} would be closed");
+                }
+                new += usize::from(is_new);
+            }
+            if !full {
+                break;
+            }
+            self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
+        }
+        if new > 0 {
+            tracing::info!(rule, count, new, "rule {rule}: {count} order(s) would be closed, {new} of them new");
+        }
+        memory.seen = place.or(memory.seen.take());
+        self.sweep.metrics.rules.observed(rule, count);
+        Ok(Missed::default())
+    }
+
+    /// The next overdue orders after `place`; none when there are none, or another relay has the pass.
+    async fn next(&self, place: &mut Option<Place>, rows: usize) -> Result<Option<Vec<Found>>, Broken> {
+        let sweep = self.sweep;
+        if !sweep.patient(self.pass.keep()).await?? {
+            tracing::debug!(rule = sweep.name, "another relay has taken over the sweep of rule {}", sweep.name);
+            return Ok(None);
+        }
+        let found = sweep.patient(self.orders.find(&sweep.pool, &sweep.settings, place.as_ref(), rows)).await??;
+        let Some(last) = found.last() else { return Ok(None) };
+        *place = Some(last.place.clone());
+        Ok(Some(found))
+    }
+
+    /// Closes a batch together, or one by one when that fails.
+    async fn batch(&self, ids: &[String], size: &mut Size, missed: &mut Missed) -> Result<(), Broken> {
+        let (started, rule) = (Instant::now(), &self.sweep.name);
+        let closed = self.apply(ids, missed).await;
+        size.learn(started.elapsed());
+        match closed {
+            Err(Broken::Failed(error)) if !error.is_away() => {
+                tracing::debug!(rule, %error, "a batch of rule {rule} goes order by order");
+            }
+            closed => return closed,
+        }
+        let mut kept = Instant::now();
+        for id in ids {
+            if kept.elapsed() >= KEEP {
+                kept = Instant::now();
+                // Whoever has taken over finds the same orders; the next batch stops this pass.
+                self.sweep.patient(self.pass.keep()).await??;
+            }
+            match self.apply(std::slice::from_ref(id), missed).await {
+                Err(Broken::Failed(error)) if !error.is_away() => self.miss(id, &error, missed),
+                closed => closed?,
+            }
+            if missed.problem.is_some() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes those of `ids` that are to be closed, in one transaction, and tells of each.
+    async fn apply(&self, ids: &[String], missed: &mut Missed) -> Result<(), Broken> {
+        let Sweep { pool, settings, metrics, name, .. } = self.sweep;
+        let transaction = self.sweep.patient(close::begin(pool, settings, self.orders)).await??;
+        // Not given up at the stop: what was closed is to be told.
+        for (id, closing) in within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await? {
+            missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
+            tell::tell(metrics, name, BY, &id, &closing);
+        }
+        Ok(())
+    }
+
+    /// Tells of an order that could not be closed.
+    fn miss(&self, id: &str, error: &Error, missed: &mut Missed) {
+        let rule = &self.sweep.name;
+        missed.count += 1;
+        if missed.count == 1 {
+            missed.first = format!("{id}: {error}");
+        }
+        // Ten of ten: so will be the others, and each would cost a transaction in every pass.
+        if matches!(error, Error::Refused(_)) && missed.closed == 0 && missed.count >= NAMED {
+            missed.problem = Some(error.to_string());
+        }
+        self.sweep.metrics.rules.refused(rule, BY, FAILED);
+        if error.is_conflict() {
+            tracing::debug!(order = id, rule, %error, "rule {rule}: order {id} is left to the next pass");
+        } else if missed.count <= NAMED {
+            tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {error}");
+        }
+    }
+}
+
+impl Missed {
+    /// No order could be looked at.
+    pub(super) fn all(problem: String) -> Self {
+        Self { problem: Some(problem), ..Self::default() }
+    }
+
+    /// What is to be said of it, if anything.
+    pub(super) fn told(self) -> Option<String> {
+        let some = (self.count > 0)
+            .then(|| format!("{} order(s) could not be closed, the others were; first {}", self.count, self.first));
+        self.problem.or(some)
+    }
+}

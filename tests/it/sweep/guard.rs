@@ -1,0 +1,119 @@
+//! The guard: what else must hold, read when the order is locked.
+
+use super::inspect::one;
+use super::shop::{Shop, set, to};
+use duebox::rule::{Closing, Kept};
+
+const LONG_AGO: f64 = 2_000.0;
+const PAYMENTS: &str = "create table payments (order_id bigint)";
+
+impl Shop {
+    /// With payments in a table of their own, which the guard reads.
+    async fn with_payments(name: &str) -> Self {
+        let mut shop = Self::new(name).await;
+        shop.db.batch_execute(PAYMENTS).await.unwrap();
+        shop.rule.guard = Some("not exists (select from payments p where p.order_id = o.id)".into());
+        shop
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_the_guard_forbids_is_kept() {
+    for guard in
+        ["not exists (select from payments p where p.order_id = id)", "id <> 2 and kind is distinct from 'cod'"]
+    {
+        let mut shop = Shop::with_payments("rule_guard").await;
+        shop.db.batch_execute("alter table orders add kind text; insert into payments values (2)").await.unwrap();
+        shop.rule.guard = Some(guard.into());
+        shop.orders(1..=120, "pending", LONG_AGO).await;
+        assert_eq!(shop.pass().await, None, "{guard}");
+        assert_eq!((shop.status(2).await.as_str(), shop.db.count("true").await), ("pending", 119), "{guard}");
+        assert_eq!(shop.kept("2").await, Kept::Guarded);
+    }
+}
+
+/// Neither yes nor no is no.
+#[tokio::test]
+async fn a_guard_that_does_not_know_keeps_the_order() {
+    let mut shop = Shop::new("rule_guard_null").await;
+    shop.rule.guard = Some("nullif(id, 1) > 0".into());
+    shop.orders(1..=2, "pending", LONG_AGO).await;
+    assert_eq!(shop.pass().await, None);
+    assert_eq!((shop.status(1).await.as_str(), shop.status(2).await.as_str()), ("pending", "closed"));
+    assert_eq!(shop.kept("1").await, Kept::Guarded);
+}
+
+#[tokio::test]
+async fn a_guard_over_another_table_is_noted_with_what_the_payment_must_do() {
+    let mut shop = Shop::with_payments("rule_guard_note").await;
+    let findings = shop.findings().await;
+    assert_eq!(findings.problems, Vec::<String>::new());
+    let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
+    for words in ["reads public.payments", "locks or updates the order's row in", "for update"] {
+        assert!(note.contains(words), "{note}");
+    }
+    for harmless in ["o.id > 0", "exists (select from orders other where other.id < o.id)"] {
+        shop.rule.guard = Some(harmless.into());
+        assert_eq!(shop.findings().await, Default::default(), "{harmless}");
+    }
+}
+
+#[tokio::test]
+async fn an_expression_that_is_not_one_alone_is_a_problem() {
+    let mut shop = Shop::with_payments("rule_expressions").await;
+    for (guard, said) in [
+        ("true; drop table payments", "multiple commands"),
+        ("true;", "syntax error"),
+        ("o.id = $1", "parameter $1"),
+        ("true) or (true", "syntax error"),
+        ("true order by 1", "syntax error"),
+        ("true limit 1", "syntax error"),
+        ("true /* more", "unterminated"),
+        ("o.id", "must be type boolean"),
+        ("nothing", "column \"nothing\" does not exist"),
+        ("exists (with d as (delete from payments returning 1) select from d)", "data-modifying"),
+    ] {
+        shop.rule.guard = Some(guard.into());
+        one(&shop.findings().await, &["guard: ", said, "one SQL expression"]);
+        assert!(shop.pass().await.is_some());
+    }
+    shop.rule.guard = None;
+    for (value, said) in [("1, id = 2", "set.due"), ("now() where false", "set.due"), ("'x' || id", "set.due")] {
+        shop.rule.action = set([("due", value)]);
+        one(&shop.findings().await, &[said, "one SQL expression"]);
+    }
+    shop.rule.action = set([("gone", "now()")]);
+    one(&shop.findings().await, &["has no column gone, which the rule names in `set`"]);
+    shop.rule.action = to("closed");
+    for payload in ["1, 2", "o.id from orders o --", "id", "'{}' as x"] {
+        shop.rule.event.as_mut().unwrap().payload = Some(payload.into());
+        one(&shop.findings().await, &["event.payload: ", "one SQL expression"]);
+    }
+    assert_eq!(shop.count("payments").await, 0);
+}
+
+#[tokio::test]
+async fn a_grant_that_an_expression_lacks_is_named() {
+    let mut shop = Shop::with_payments("rule_guard_grant").await;
+    let relay = shop.rig.create_role("relay");
+    shop.rig.migrate(&["--grant-relay", &relay]);
+    shop.db.batch_execute(&format!("grant select, update on orders to {relay}")).await.unwrap();
+    shop.sweep_as(&relay);
+    one(&shop.findings().await, &["guard: permission denied for table payments", "needs that GRANT"]);
+    shop.db.batch_execute(&format!("grant select on payments to {relay}")).await.unwrap();
+    assert_eq!(shop.findings().await.problems, Vec::<String>::new());
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    assert!(matches!(shop.one("1").await, Closing::Closed(_)));
+}
+
+#[tokio::test]
+async fn a_version_column_that_closing_leaves_alone_is_noted_with_the_cure() {
+    let mut shop = Shop::new("rule_version").await;
+    shop.db.batch_execute("alter table orders add version int default 0, add lock_version int").await.unwrap();
+    let findings = shop.findings().await;
+    let [version, lock] = findings.notes.as_slice() else { panic!("two notes: {:?}", findings.notes) };
+    assert!(version.contains("a column version") && version.contains("version = \"version + 1\""), "{version}");
+    assert!(lock.contains("a column lock_version"), "{lock}");
+    shop.rule.action = set([("version", "version + 1"), ("lock_version", "lock_version + 1"), ("status", "'closed'")]);
+    assert_eq!(shop.findings().await, Default::default());
+}
