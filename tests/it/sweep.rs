@@ -2,12 +2,16 @@
 
 mod actions;
 mod close;
+mod counted;
 mod daemon;
+mod first_day;
 mod guard;
 mod inspect;
 mod one;
 mod outage;
+mod pairs;
 mod pass;
 mod race;
 mod shop;
 mod types;
+mod zones;

@@ -41,6 +41,9 @@ async fn with_rabbitmq_dead_from_the_start_unpaid_orders_are_closed_in_time_and_
     }
     assert_eq!(daemon.log().matches("closed order=").count(), 100, "{}", daemon.log());
     assert_eq!(daemon.metric("duebox_rule_closed_total{rule=\"unpaid\",by=\"sweep\"}"), Some(100.0));
+    for untouched in ["refused_total{rule=\"unpaid\",by=\"closer\",reason=\"locked\"}", "observed{rule=\"unpaid\"}"] {
+        assert_eq!(daemon.metric(&format!("duebox_rule_{untouched}")), Some(0.0), "{untouched}");
+    }
     daemon.sigterm();
     assert_eq!(daemon.wait_exit(secs(15)), 0, "{}", daemon.log());
 }

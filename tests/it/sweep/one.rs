@@ -18,6 +18,13 @@ impl Shop {
         one(&pool, &settings, &orders, id, "closer").await.unwrap()
     }
 
+    /// Whether the closer closes this order; its transaction may have run into its bounds.
+    pub(super) async fn try_one(&self, id: &str) -> bool {
+        let (pool, settings) = (self.pool(), self.settings());
+        let orders = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap().0.unwrap();
+        matches!(one(&pool, &settings, &orders, id, "closer").await, Ok(Closing::Closed(_)))
+    }
+
     /// Why the order that the closer names is kept.
     pub(super) async fn kept(&self, id: &str) -> Kept {
         match self.one(id).await {

@@ -1,0 +1,198 @@
+//! Sweep, closer and payment in pairs, each in both orders, at a barrier.
+
+use super::race::waiting;
+use super::shop::Shop;
+use crate::support::db::Db;
+use crate::support::wait::{secs, wait_until};
+use duebox::rule::{Closing, Kept};
+use std::time::Duration;
+
+const LONG_AGO: f64 = 2_000.0;
+
+/// Payments are in a table of their own, and the guard reads it. While an order is looked for, and nothing is locked, the
+/// guard waits for advisory lock 1; its statement has seen all that it will see by then.
+const PAYMENTS: &str = "create table payments (order_id bigint); \
+    create function gate() returns boolean language plpgsql as $$ begin \
+    if current_setting('lock_timeout') = '0' then perform pg_advisory_xact_lock_shared(1); end if; \
+    return true; end $$";
+const GUARD: &str = "gate() and not exists (select from payments p where p.order_id = o.id)";
+
+/// Closing waits in its UPDATE for advisory lock 2.
+const WAIT_IN_CLOSE: &str = "create function wait() returns trigger language plpgsql as $$ begin \
+    perform pg_advisory_xact_lock_shared(2); return new; end $$; \
+    create trigger wait before update on orders for each row execute function wait()";
+
+impl Shop {
+    async fn with_gate(name: &str) -> Self {
+        let mut shop = Self::new(name).await;
+        shop.db.batch_execute(PAYMENTS).await.unwrap();
+        shop.rule.guard = Some(GUARD.into());
+        shop.rule.every = Duration::from_millis(100);
+        shop.orders(1..=1, "pending", LONG_AGO).await;
+        shop
+    }
+
+    /// A session that holds an advisory lock.
+    async fn barrier(&self, lock: i32) -> Db {
+        let barrier = self.rig.db().await;
+        barrier.batch_execute(&format!("select pg_advisory_lock({lock})")).await.unwrap();
+        barrier
+    }
+}
+
+#[tokio::test]
+async fn a_payment_row_that_commits_after_the_order_was_found_is_seen_by_the_close() {
+    let shop = Shop::with_gate("pair_found").await;
+    let barrier = shop.barrier(1).await;
+    let running = shop.sweep();
+    wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
+    let pay = "begin; select from orders where id = 1 for update; insert into payments values (1); commit";
+    shop.db.batch_execute(pay).await.unwrap();
+    drop(barrier);
+    let guarded = "duebox_rule_refused_total{rule=\"unpaid\",by=\"sweep\",reason=\"guard\"} 1";
+    wait_until(secs(10), async || running.metrics.render().unwrap().contains(guarded)).await;
+    shop.wait_pass().await;
+    running.stop().await;
+    assert_eq!((shop.status(1).await, shop.db.count("true").await), ("pending".into(), 0));
+}
+
+#[tokio::test]
+async fn a_payment_that_only_locks_the_order_and_pays_elsewhere_is_waited_for_by_the_closer() {
+    let shop = Shop::with_gate("pair_locked").await;
+    let payment = shop.rig.db().await;
+    payment.batch_execute("begin; select from orders where id = 1 for update").await.unwrap();
+    let pay = async {
+        wait_until(secs(10), async || waiting(&shop.db, "transactionid").await).await;
+        payment.batch_execute("insert into payments values (1); commit").await.unwrap();
+    };
+    let (kept, ()) = tokio::join!(shop.kept("1"), pay);
+    assert_eq!(kept, Kept::Guarded);
+    assert_eq!((shop.status(1).await, shop.db.count("true").await), ("pending".into(), 0));
+}
+
+#[tokio::test]
+async fn a_payment_that_only_locks_the_order_is_skipped_by_the_sweep() {
+    let shop = Shop::with_gate("pair_skipped").await;
+    shop.orders(2..=2, "pending", LONG_AGO).await;
+    let payment = shop.rig.db().await;
+    payment.batch_execute("begin; select from orders where id = 1 for update").await.unwrap();
+    assert_eq!(shop.pass().await, None);
+    assert_eq!((shop.status(1).await.as_str(), shop.status(2).await.as_str()), ("pending", "closed"));
+    payment.batch_execute("insert into payments values (1); commit").await.unwrap();
+    assert_eq!(shop.pass().await, None);
+    assert_eq!(shop.status(1).await, "pending");
+}
+
+#[tokio::test]
+async fn a_payment_that_locks_the_order_after_its_close_began_finds_it_closed() {
+    let shop = Shop::with_gate("pair_close_first").await;
+    shop.db.batch_execute(WAIT_IN_CLOSE).await.unwrap();
+    let barrier = shop.barrier(2).await;
+    let payment = shop.rig.db().await;
+    let pay = async {
+        wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
+        let locking = "set lock_timeout = '1s'; select from orders where id = 1 for update";
+        let release = async {
+            wait_until(secs(10), async || waiting(&shop.db, "transactionid").await).await;
+            drop(barrier);
+        };
+        tokio::join!(async { payment.batch_execute(locking).await.unwrap() }, release);
+        shop.status(1).await
+    };
+    let (closed, seen) = tokio::join!(shop.try_one("1"), pay);
+    // A slow machine may have run into the bound on the close; then the payment was let through, and nothing is told.
+    let expected = if closed { ("closed", 1) } else { ("pending", 0) };
+    assert_eq!((seen.as_str(), shop.db.count("true").await), expected);
+}
+
+#[tokio::test]
+async fn of_sweep_and_closer_whoever_comes_second_finds_the_order_closed() {
+    let shop = Shop::with_gate("pair_sweep_first").await;
+    shop.db.batch_execute(WAIT_IN_CLOSE).await.unwrap();
+    let barrier = shop.barrier(2).await;
+    let running = shop.sweep();
+    wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
+    let release = async {
+        wait_until(secs(10), async || waiting(&shop.db, "transactionid").await).await;
+        drop(barrier);
+    };
+    let (_, ()) = tokio::join!(shop.try_one("1"), release);
+    wait_until(secs(10), async || shop.status(1).await == "closed").await;
+    shop.wait_pass().await;
+    running.stop().await;
+    assert_eq!(shop.kept("1").await, Kept::Status("closed".into()));
+    assert_eq!(shop.db.count("true").await, 1);
+}
+
+#[tokio::test]
+async fn the_sweep_skips_what_the_closer_has() {
+    let shop = Shop::with_gate("pair_closer_first").await;
+    shop.orders(2..=2, "pending", LONG_AGO).await;
+    let wait = WAIT_IN_CLOSE.replace("perform", "if new.id = 1 then perform").replace("(2);", "(2); end if;");
+    shop.db.batch_execute(&wait).await.unwrap();
+    let barrier = shop.barrier(2).await;
+    let sweep = async {
+        wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
+        let running = shop.sweep();
+        wait_until(secs(10), async || shop.status(2).await == "closed").await;
+        drop(barrier);
+        running
+    };
+    let (by_closer, running) = tokio::join!(shop.try_one("1"), sweep);
+    wait_until(secs(10), async || shop.status(1).await == "closed").await;
+    shop.wait_pass().await;
+    running.stop().await;
+    let events = "duebox.outbox where key = '1'";
+    let by = "select payload ->> 'by' from duebox.outbox where key = '1'";
+    let by: String = shop.db.query_one(by, &[]).await.unwrap().get(0);
+    // A slow machine may have run into the bound on the close; then it was the sweep's.
+    assert_eq!((shop.count(events).await, by.as_str()), (1, if by_closer { "closer" } else { "sweep" }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn among_sweeps_closers_and_payments_every_order_ends_paid_or_closed_with_one_event() {
+    const ORDERS: i64 = 900;
+    let mut shop = Shop::new("pair_storm").await;
+    let isolation = format!("alter role {} set default_transaction_isolation = 'serializable'", shop.rig.name());
+    shop.rig.postgres().sql("postgres", &isolation);
+    shop.rule.every = Duration::from_millis(50);
+    shop.orders(1..=ORDERS, "pending", LONG_AGO).await;
+    let (pool, settings) = (shop.pool(), shop.settings());
+    let orders = duebox::rule::prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let close = async |first: i64| {
+        let mut closed = 0;
+        for id in (0..ORDERS / 3).map(|n| 3 * n + first) {
+            // Twice, as a redelivered message would.
+            for _ in 0..2 {
+                let closing = duebox::rule::one(&pool, &settings, &orders, &id.to_string(), "closer").await.unwrap();
+                closed += i64::from(matches!(closing, Closing::Closed(_)));
+            }
+        }
+        closed
+    };
+    let pay = async |first: i64| {
+        let payment = shop.rig.db().await;
+        payment
+            .batch_execute("set default_transaction_isolation = 'read committed'; set lock_timeout = '1s'")
+            .await
+            .unwrap();
+        let mut paid = 0;
+        for id in (0..ORDERS / 3).rev().map(|n| 3 * n + first) {
+            let pay = "update orders set status = 'paid' where id = $1 and status = 'pending'";
+            paid += payment.execute(pay, &[&id]).await.unwrap();
+        }
+        i64::try_from(paid).unwrap()
+    };
+    let sweeps = [shop.sweep(), shop.sweep()];
+    let (one, two, paid) = tokio::join!(close(1), close(2), async { pay(1).await + pay(2).await + pay(3).await });
+    wait_until(secs(30), async || shop.count("orders where status = 'pending'").await == 0).await;
+    for sweep in sweeps {
+        assert_eq!(sweep.stop().await, None);
+    }
+    let closed = shop.count("orders where status = 'closed'").await;
+    assert_eq!((closed + paid, shop.db.count("true").await), (ORDERS, closed));
+    let by_closer = shop.count("duebox.outbox where payload ->> 'by' = 'closer'").await;
+    assert_eq!(by_closer, one + two);
+    let told = "orders o join duebox.outbox e on e.key = o.id::text where o.status = 'closed'";
+    assert_eq!(shop.count(told).await, closed);
+}
