@@ -7,6 +7,7 @@ mod daemon;
 mod first_day;
 mod guard;
 mod inspect;
+mod many;
 mod one;
 mod outage;
 mod pairs;

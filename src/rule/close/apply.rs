@@ -33,11 +33,18 @@ pub(super) async fn apply(
         return Ok(Vec::new());
     }
     let closings = match &orders.statements.close {
-        Close::Update(update) => run_update(&transaction, orders, locked, by, update).await?,
-        Close::Function { call, finish } => call_function(&transaction, orders, locked, by, (call, finish)).await?,
+        Close::Update(update) => run_update(&transaction, orders, locked, by, update).await,
+        Close::Function { call, finish } => call_function(&transaction, orders, locked, by, (call, finish)).await,
     };
-    transaction.commit().await?;
-    Ok(closings)
+    match closings {
+        Ok(closings) => transaction.commit().await.map(|()| closings),
+        Err(away) if away.is_away() => Err(away),
+        Err(failed) => {
+            // The connection is good; only dropping the transaction would cost it.
+            transaction.roll_back().await?;
+            Err(failed)
+        }
+    }
 }
 
 async fn run_update(

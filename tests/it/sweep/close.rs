@@ -1,6 +1,7 @@
 //! What is closed, and what is written beside it.
 
 use super::shop::Shop;
+use crate::support::wait::{secs, wait_until};
 
 const LONG_AGO: f64 = 2_000.0;
 
@@ -59,6 +60,25 @@ async fn an_order_that_cannot_be_closed_is_named_and_the_others_are_closed() {
     assert_eq!(shop.count("orders where status = 'closed'").await, 88);
     assert_eq!(shop.db.count("true").await, 88);
     assert_eq!((shop.status(3).await, shop.status(60).await), ("pending".into(), "pending".into()));
+}
+
+#[tokio::test]
+async fn after_a_pass_that_could_not_close_an_order_the_next_comes_in_time() {
+    let mut shop = Shop::new("sweep_goes_on").await;
+    shop.rule.every = std::time::Duration::from_millis(300);
+    let poison = "create function refuse() returns trigger language plpgsql as $$ begin \
+        if new.id = 1 then raise exception 'no'; end if; return new; end $$; \
+        create trigger refuse before update on orders for each row execute function refuse()";
+    shop.db.batch_execute(poison).await.unwrap();
+    let running = shop.sweep();
+    for id in 1..=4 {
+        shop.orders(id..=id, "pending", LONG_AGO).await;
+        wait_until(secs(10), async || shop.db.count("true").await == id - 1).await;
+    }
+    wait_until(secs(10), async || running.problem().is_some_and(|problem| problem.contains("first 1: "))).await;
+    shop.db.batch_execute("drop trigger refuse on orders").await.unwrap();
+    wait_until(secs(10), async || shop.db.count("true").await == 4 && running.problem().is_none()).await;
+    running.stop().await;
 }
 
 #[tokio::test]

@@ -104,6 +104,9 @@ async fn a_grant_that_an_expression_lacks_is_named() {
     assert_eq!(shop.findings().await.problems, Vec::<String>::new());
     shop.orders(1..=1, "pending", LONG_AGO).await;
     assert!(matches!(shop.one("1").await, Closing::Closed(_)));
+    shop.db.batch_execute(&format!("revoke update on orders from {relay}")).await.unwrap();
+    shop.rule.action = set([("due", "now()")]);
+    one(&shop.findings().await, &[&format!("grant update (due) on public.orders to {relay};")]);
 }
 
 #[tokio::test]

@@ -1,0 +1,89 @@
+//! Many orders: few pages are read to find those that are overdue, and many at once cost neither memory nor payments.
+
+use super::shop::Shop;
+use crate::support::wait::{secs, wait_until};
+use duebox::config::Mode;
+
+/// Half a million orders, of which 200 here and there are overdue and 20,000 open.
+const ORDERS: [&str; 3] = [
+    // What an autovacuum reads would be counted as well.
+    "alter table orders set (autovacuum_enabled = off)",
+    "insert into orders select i, case when i % 2500 = 0 or i % 25 = 1 then 'pending' else 'paid' end, \
+        now() + case when i % 25 = 1 then i else -3600 - i end * interval '1 s' from generate_series(1, 500000) i",
+    "vacuum analyze orders",
+];
+
+impl Shop {
+    /// Pages of the table and its indexes that were read so far, by sessions that have ended.
+    async fn pages_read(&self) -> i64 {
+        wait_until(secs(10), async || {
+            self.count("pg_stat_activity where datname = current_database() and application_name = 'duebox'").await == 0
+        })
+        .await;
+        let read = "select heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit \
+            from pg_statio_user_tables where relname = 'orders'";
+        self.db.query_one(read, &[]).await.unwrap().get(0)
+    }
+}
+
+#[tokio::test]
+async fn two_hundred_overdue_orders_of_half_a_million_are_found_in_under_five_hundred_pages() {
+    let mut shop = Shop::new("many_found").await;
+    for statement in ORDERS {
+        shop.db.batch_execute(statement).await.unwrap();
+    }
+    shop.rule.mode = Mode::Observe;
+    shop.db.batch_execute("create table payments (order_id bigint)").await.unwrap();
+    let other = "not exists (select from payments p where p.order_id = o.id)";
+    for (what, guard) in [("no guard", None), ("a cheap one", Some("o.id > 0")), ("one over payments", Some(other))] {
+        shop.rule.guard = guard.map(str::to_owned);
+        let before = shop.pages_read().await;
+        shop.db.execute("delete from duebox.state where name = 'sweep.unpaid'", &[]).await.unwrap();
+        let running = shop.sweep();
+        let found = "duebox_rule_observed{rule=\"unpaid\"} 200";
+        wait_until(secs(20), async || running.metrics.render().unwrap().contains(found)).await;
+        running.stop().await;
+        let read = shop.pages_read().await - before;
+        println!("{what}: {read} pages");
+        assert!((1..500).contains(&read), "{what}: {read} pages");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_orders_overdue_at_once_cost_no_memory_and_make_no_payment_wait_a_second() {
+    const AT_ONCE: i64 = 30_000;
+    let shop = Shop::new("many_at_once").await;
+    let relay = shop.rig.create_role("relay");
+    shop.rig.migrate(&["--grant-relay", &relay]);
+    let grant = format!("grant select (id, status, due), update (status) on orders to {relay}");
+    shop.db.batch_execute(&grant).await.unwrap();
+    shop.orders(1..=AT_ONCE, "pending", 2_000.0).await;
+    let daemon = shop.rig.daemon(
+        &relay,
+        "[tier.now]\ntarget = { queue = \"closed\" }\n[tier.later]\ndelay = \"1d\"\ntarget = { queue = \"closed\" }\n\
+         [rule.unpaid]\ntable = \"orders\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"pending\"]\nto = \"closed\"\n\
+         due = \"due\"\nafter = \"1m\"\nevent = { tier = \"later\", type = \"order.closed\" }\n[log]\nlevel = \"error\"\n",
+    );
+    let closed = || {
+        let orders = daemon.metric("duebox_rule_closed_total{rule=\"unpaid\",by=\"sweep\"}").unwrap_or_default();
+        format!("{orders:.0}").parse::<i64>().unwrap()
+    };
+    wait_until(secs(30), async || closed() > AT_ONCE / 10).await;
+    let early = daemon.vm_hwm_kib();
+    let payment = shop.rig.db().await;
+    payment.batch_execute("set lock_timeout = '1s'").await.unwrap();
+    let mut paid = 0;
+    // From both ends: right behind the sweep and right before it.
+    while closed() + paid < AT_ONCE {
+        for id in [closed() + paid + 1, closed() + paid + 200, closed() + paid + 400, AT_ONCE - paid] {
+            let pay = "update orders set status = 'paid' where id = $1 and status = 'pending'";
+            paid += i64::try_from(payment.execute(pay, &[&id]).await.expect("no payment waits for a second")).unwrap();
+        }
+    }
+    assert_eq!(shop.count("orders where status = 'pending'").await, 0);
+    assert_eq!(shop.count("orders where status = 'closed'").await, AT_ONCE - paid);
+    let late = daemon.vm_hwm_kib();
+    println!("{paid} paid; {} MiB at a tenth, {} MiB at the end", early / 1024, late / 1024);
+    assert!(paid > 100, "{paid}");
+    assert!(late < early + 16 * 1024, "{early} KiB, then {late} KiB");
+}
