@@ -3,6 +3,7 @@
 mod check;
 mod config_show;
 mod migrate;
+mod pause;
 mod status;
 
 use crate::config;
@@ -14,7 +15,9 @@ use std::path::PathBuf;
 pub const OK: u8 = 0;
 /// Exit code of any failure that a restart may cure.
 pub const FAILED: u8 = 1;
-/// Exit code of a configuration or topology that no restart cures (`EX_CONFIG`); 2 is clap's for wrong usage.
+/// Exit code of wrong usage, as clap has it.
+pub const MISUSED: u8 = 2;
+/// Exit code of a configuration or topology that no restart cures (`EX_CONFIG`).
 pub const MISCONFIGURED: u8 = 78;
 
 /// Carries rows from a Postgres outbox table to RabbitMQ, on time and without loss.
@@ -40,6 +43,10 @@ pub enum Command {
     Migrate(migrate::Args),
     /// Say whether it is flowing, what waits and what is stuck
     Status(status::Args),
+    /// Pause something for all relays, over restarts, until it is resumed
+    Pause(pause::PauseArgs),
+    /// End a pause
+    Resume(pause::ResumeArgs),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -62,6 +69,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Check(args) => check::run(&args, cli.config.as_deref()).await,
         Command::Migrate(args) => migrate::run(args, cli.config.as_deref()).await,
         Command::Status(args) => status::run(&args, cli.config.as_deref()).await,
+        Command::Pause(args) => pause::pause(args, cli.config.as_deref()).await,
+        Command::Resume(args) => pause::resume(args, cli.config.as_deref()).await,
         Command::Config(ConfigCommand::Show) => config_show::run(cli.config.as_deref()),
     }
 }

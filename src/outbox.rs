@@ -15,6 +15,8 @@ pub mod error;
 pub mod inspect;
 pub mod look;
 pub mod migrate;
+pub mod pauses;
+pub mod rights;
 pub mod scan;
 pub mod settle;
 

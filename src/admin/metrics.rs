@@ -34,6 +34,13 @@ pub struct ByState {
     pub state: &'static str,
 }
 
+/// Label of what can be paused.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ByWhat {
+    /// In the words of `duebox pause`: `relay`, `tier NAME`, ...
+    pub what: String,
+}
+
 /// Label of the times that a batch takes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ByPhase {
@@ -82,6 +89,8 @@ pub struct Metrics {
     pub unknown_tier: Family<ByTier, Gauge>,
     /// Consumers on each tier's target queue.
     pub target_consumers: Family<ByTier, Gauge>,
+    /// 1 for what is paused.
+    pub paused: Family<ByWhat, Gauge>,
     /// 1 for the state that the relay is in.
     pub wakefulness: Family<ByState, Gauge>,
     /// Open transactions that are waited for on the way to sleep.
@@ -131,6 +140,7 @@ impl Default for Metrics {
             oldest_age: register!("oldest_age_seconds", "Age of the oldest row that could go now"),
             unknown_tier: register!("unknown_tier", "1 for each tier that rows name and this relay does not know"),
             target_consumers: register!("target_consumers", "Consumers on the tier's target queue"),
+            paused: register!("paused", "1 while this is paused, 0 while it is not; absent when unknown"),
             wakefulness: register!("wakefulness", "1 for the state that the relay is in"),
             waits_for: register!("waits_for_transactions", "Open transactions that are waited for on the way to sleep"),
             sleeps: register!("sleeps", "Times the relay fell asleep until a producer rings"),
@@ -202,6 +212,16 @@ impl Metrics {
             self.backlog.get_or_create(&label).set(row.backlog);
             self.held.get_or_create(&label).set(row.held);
             self.oldest_age.get_or_create(&label).set(row.oldest_age.unwrap_or_default().as_secs_f64());
+        }
+    }
+
+    /// Replaces what is known of the pauses: of `known`, those `paused` and all others. `None` makes it absent.
+    pub fn set_paused(&self, known: impl Iterator<Item = String>, paused: Option<impl Iterator<Item = String>>) {
+        self.paused.clear();
+        let Some(paused) = paused else { return };
+        let known = known.map(|what| (what, 0));
+        for (what, value) in known.chain(paused.map(|what| (what, 1))) {
+            self.paused.get_or_create(&ByWhat { what }).set(value);
         }
     }
 

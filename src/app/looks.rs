@@ -7,6 +7,7 @@ use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
 use crate::outbox::connect::Settings;
 use crate::outbox::error::Error;
+use crate::outbox::pauses::{self, Pause, What};
 use crate::outbox::{count, inspect};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -102,7 +103,16 @@ async fn count(parts: &Parts) -> Result<(), Error> {
     parts.metrics.set_backlog(counted.as_deref().ok());
     let usage = count::notification_queue(&parts.pool, &parts.settings).await;
     parts.metrics.notification_queue.set(*usage.as_ref().unwrap_or(&f64::NAN));
+    show_pauses(parts, pauses::list(&parts.pool, &parts.settings).await.ok());
     counted.map(drop)
+}
+
+fn show_pauses(parts: &Parts, pauses: Option<Vec<Pause>>) {
+    let (tiers, rules) = (parts.config.tiers.keys().cloned(), parts.config.rules.keys().cloned());
+    let known = [What::Relay, What::Closer, What::Sweep].into_iter();
+    let known = known.chain(tiers.map(What::Tier)).chain(rules.map(What::Rule)).map(|what| what.to_string());
+    let paused = pauses.map(|pauses| pauses.into_iter().map(|pause| pause.what));
+    parts.metrics.set_paused(known, paused);
 }
 
 /// The workers may have another trouble with the database: this takes back only its own word. Returns whether it is away.
@@ -111,6 +121,7 @@ fn note_database(parts: &Parts, failed: Option<&Error>, was_away: bool) -> bool 
         Some(error) if error.is_away() => {
             parts.metrics.set_up("postgres", false);
             parts.metrics.set_backlog(None);
+            show_pauses(parts, None);
             parts.health.problem(&Part::Postgres, &error.to_string());
             true
         }

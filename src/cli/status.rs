@@ -1,5 +1,6 @@
 //! `duebox status`: the verdict first, then what waits. Works with the daemon down, and with the database down.
 
+use super::pause::told;
 use super::{FAILED, OK, load, print};
 use crate::admin::metrics::Backlog;
 use crate::admin::status::Daemon;
@@ -8,6 +9,7 @@ use crate::config::Config;
 use crate::outbox::connect;
 use crate::outbox::count::{self, Overview};
 use crate::outbox::inspect;
+use crate::outbox::pauses::{self, Pause};
 use crate::tier::Kind;
 use anyhow::Context;
 use serde_json::{Value, json};
@@ -42,7 +44,14 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
 struct Status<'a> {
     config: &'a Config,
     daemon: anyhow::Result<Daemon>,
-    database: anyhow::Result<(Vec<Backlog>, Overview)>,
+    database: anyhow::Result<Database>,
+}
+
+/// What the database says.
+struct Database {
+    backlog: Vec<Backlog>,
+    overview: Overview,
+    pauses: Vec<Pause>,
 }
 
 impl Status<'_> {
@@ -64,7 +73,10 @@ impl Status<'_> {
                 }
             }
         }
-        if let Ok((backlog, overview)) = &self.database {
+        if let Ok(Database { backlog, overview, pauses }) = &self.database {
+            if !pauses.is_empty() {
+                wrong.push(format!("paused: {}", pauses.iter().map(paused).collect::<Vec<_>>().join(", ")));
+            }
             let named = self.daemon.is_ok();
             let unknown = backlog.iter().filter(|row| !named && !self.config.tiers.contains_key(&row.tier));
             wrong.extend(unknown.map(|row| {
@@ -77,9 +89,6 @@ impl Status<'_> {
                      is not null; cured: select {schema}.requeue(message_id) from ... of those",
                     overview.parked
                 ));
-            }
-            if !overview.pauses.is_empty() {
-                wrong.push(format!("paused: {}", overview.pauses.join(", ")));
             }
         }
         wrong
@@ -97,7 +106,7 @@ impl Status<'_> {
 
     /// Delay queues that an earlier configuration declared and this one does not use: they only drain.
     fn old_queues(&self) -> Vec<&String> {
-        let Ok((_, overview)) = &self.database else { return Vec::new() };
+        let Ok(Database { overview, .. }) = &self.database else { return Vec::new() };
         let current: Vec<&String> = self
             .config
             .tiers
@@ -113,7 +122,7 @@ impl Status<'_> {
     fn text(&self, verdict: &str) -> String {
         let mut text = format!("{verdict}\n");
         text.extend(self.wrong().iter().skip(1).map(|wrong| format!("        {wrong}\n")));
-        if let Ok((backlog, overview)) = &self.database {
+        if let Ok(Database { backlog, overview, pauses }) = &self.database {
             let mut table = comfy_table::Table::new();
             table.load_style(comfy_table::presets::NOTHING).set_header(["TIER", "BACKLOG", "HELD", "OLDEST"]);
             for row in Backlog::complete(backlog, self.config.tiers.keys()) {
@@ -121,6 +130,7 @@ impl Status<'_> {
                 table.add_row([row.tier, row.backlog.to_string(), row.held.to_string(), age]);
             }
             text.push_str(&format!("{table}\nparked {}, relays listening {}\n", overview.parked, overview.relays));
+            text.extend(pauses.iter().map(|pause| format!("paused {}\n", told(pause))));
         }
         if let Ok(daemon) = &self.daemon {
             text.push_str(&format!("relay {}\n", daemon.wakefulness()));
@@ -137,13 +147,13 @@ impl Status<'_> {
     fn json(&self, good: bool, verdict: &str) -> Value {
         let database = match &self.database {
             Err(error) => json!({ "error": format!("{error:#}") }),
-            Ok((backlog, overview)) => json!({
+            Ok(Database { backlog, overview, pauses }) => json!({
                 "tiers": Backlog::complete(backlog, self.config.tiers.keys()).iter().map(|row| json!({
                     "tier": row.tier, "backlog": row.backlog, "held": row.held,
                     "oldest_age_seconds": row.oldest_age.map(|age| age.as_secs_f64()),
                 })).collect::<Vec<_>>(),
                 "parked": overview.parked,
-                "pauses": overview.pauses,
+                "pauses": pauses,
                 "relays": overview.relays,
                 "old_queues": self.old_queues(),
             }),
@@ -156,17 +166,23 @@ impl Status<'_> {
     }
 }
 
+fn paused(pause: &Pause) -> String {
+    let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(" ({})", reason.escape_debug()));
+    format!("{} for {}{reason}", pause.what, age(pause.age()))
+}
+
 fn age(age: Duration) -> String {
     humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
 }
 
-async fn ask_database(config: &Config) -> anyhow::Result<(Vec<Backlog>, Overview)> {
+async fn ask_database(config: &Config) -> anyhow::Result<Database> {
     let settings = build::database(&config.postgres)?;
     let pool = connect::pool(&settings, 1)?;
     let found = inspect::inspect(&pool, &settings).await?;
     anyhow::ensure!(found.problems.is_empty(), "{}", found.problems.join("; "));
     let backlog = count::backlog(&pool, &settings).await?;
-    Ok((backlog, count::overview(&pool, &settings).await?))
+    let overview = count::overview(&pool, &settings).await?;
+    Ok(Database { backlog, overview, pauses: pauses::list(&pool, &settings).await? })
 }
 
 /// Asks the daemon over HTTP; a client library would be many times the size of this question.

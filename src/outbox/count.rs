@@ -45,8 +45,6 @@ pub async fn notification_queue(pool: &Pool, settings: &Settings) -> Result<f64,
 pub struct Overview {
     /// Rows out of circulation.
     pub parked: i64,
-    /// Names of the pauses in force.
-    pub pauses: Vec<String>,
     /// Delay queues that were ever declared.
     pub queues: Vec<String>,
     /// Relays that listen on this database.
@@ -61,12 +59,7 @@ pub async fn overview(pool: &Pool, settings: &Settings) -> Result<Overview, Erro
     let what = "read the overview";
     let row = once(pool, settings, what, async |client| client.query_typed_one(OVERVIEW, &[]).await).await?;
     let read = || -> Result<Overview, tokio_postgres::Error> {
-        Ok(Overview {
-            parked: row.try_get("parked")?,
-            pauses: row.try_get("pauses")?,
-            queues: row.try_get("queues")?,
-            relays: row.try_get("relays")?,
-        })
+        Ok(Overview { parked: row.try_get("parked")?, queues: row.try_get("queues")?, relays: row.try_get("relays")? })
     };
     read().map_err(Error::statement(what))
 }

@@ -69,6 +69,14 @@ impl Error {
         matches!(cause.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
+    /// The role may not, or what the statement names is not there.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        let Self::Statement { cause, .. } = self else { return false };
+        let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_COLUMN];
+        cause.code().is_some_and(|code| *code == SqlState::INSUFFICIENT_PRIVILEGE || missing.contains(code))
+    }
+
     /// The database cannot be reached, as opposed to refusing this one statement.
     #[must_use]
     pub fn is_away(&self) -> bool {

@@ -17,6 +17,7 @@ mod doorbell;
 mod failover;
 mod faults;
 mod flat;
+mod operator;
 mod outages;
 mod pooler;
 mod resets;

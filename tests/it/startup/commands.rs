@@ -58,7 +58,7 @@ async fn check_and_status_answer_with_everything_up_and_with_each_part_down() {
     db.insert_rows("now", 3).await;
     db.insert_rows("nwo", 2).await;
     eventually("the daemon sees it", secs(10), || daemon.get("/readyz").is_some_and(|(_, text)| text.contains("nwo")));
-    assert_says(&daemon, &["status"], 1, "not ok: ", &["did the application mean 'now'?", "paused: pause.tier.now"]);
+    assert_says(&daemon, &["status"], 1, "not ok: ", &["did the application mean 'now'?", "paused: tier now for "]);
     db.execute("delete from duebox.state where name like 'pause.%'", &[]).await.unwrap();
     db.execute("delete from duebox.outbox", &[]).await.unwrap();
 
