@@ -2,9 +2,12 @@
 
 mod check;
 mod config_show;
+mod database;
 mod migrate;
 mod pause;
 mod status;
+mod trace;
+mod words;
 
 use crate::config;
 use clap::{Parser, Subcommand};
@@ -43,6 +46,8 @@ pub enum Command {
     Migrate(migrate::Args),
     /// Say whether it is flowing, what waits and what is stuck
     Status(status::Args),
+    /// Follow one order: its messages, where they are now, its state, and what to do next
+    Trace(trace::Args),
     /// Pause something for all relays, over restarts, until it is resumed
     Pause(pause::PauseArgs),
     /// End a pause
@@ -69,6 +74,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Check(args) => check::run(&args, cli.config.as_deref()).await,
         Command::Migrate(args) => migrate::run(args, cli.config.as_deref()).await,
         Command::Status(args) => status::run(&args, cli.config.as_deref()).await,
+        Command::Trace(args) => trace::run(&args, cli.config.as_deref()).await,
         Command::Pause(args) => pause::pause(args, cli.config.as_deref()).await,
         Command::Resume(args) => pause::resume(args, cli.config.as_deref()).await,
         Command::Config(ConfigCommand::Show) => config_show::run(cli.config.as_deref()),

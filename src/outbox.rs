@@ -19,6 +19,7 @@ pub mod pauses;
 pub mod rights;
 pub mod scan;
 pub mod settle;
+pub mod trace;
 
 use crate::config::Relay;
 use claim::Batch;

@@ -20,9 +20,11 @@ mod sweep;
 mod table;
 mod tell;
 mod terms;
+mod trace;
 
 pub use close::one;
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::Sweep;
 pub use tell::FAILED;
+pub use trace::{Order, Traced, trace};

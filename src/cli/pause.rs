@@ -1,13 +1,12 @@
 //! `duebox pause` and `duebox resume`: for all relays, until somebody resumes.
 
+use super::database::Database;
+use super::words::{age, shown};
 use super::{MISUSED, OK, load, print};
-use crate::app::build;
 use crate::config::{Config, Wake};
-use crate::outbox::connect::{self, Pool, Settings};
 use crate::outbox::pauses::{self, Pause, What};
 use crate::tier;
 use std::path::Path;
-use std::time::Duration;
 
 /// Options of `pause`.
 #[derive(Debug, clap::Args)]
@@ -63,23 +62,6 @@ impl From<Target> for What {
             Target::Tier { name } => Self::Tier(name),
             Target::Rule { name } => Self::Rule(name),
         }
-    }
-}
-
-/// The database of an operator's command.
-struct Database {
-    pool: Pool,
-    settings: Settings,
-}
-
-impl Database {
-    fn of(config: &Config) -> anyhow::Result<Self> {
-        let settings = build::database(&config.postgres)?;
-        Ok(Self { pool: connect::pool(&settings, 1)?, settings })
-    }
-
-    async fn pauses(&self) -> anyhow::Result<Vec<Pause>> {
-        Ok(pauses::list(&self.pool, &self.settings).await?)
     }
 }
 
@@ -174,22 +156,21 @@ fn unknown(config: &Config, what: &What) -> Option<String> {
         None if known.is_empty() => "it has none".to_owned(),
         None => format!("it has {}", known.join(", ")),
     };
-    Some(format!("relay.toml has no {kind} '{}'; {hint}", name.escape_debug()))
+    Some(format!("relay.toml has no {kind} '{}'; {hint}", shown(name)))
 }
 
 /// A pause in one line: what, since when, by whom, why.
 pub(super) fn told(pause: &Pause) -> String {
     let since = pause.since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
-    let age = humantime::format_duration(Duration::from_secs(pause.age().as_secs()));
-    let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", reason.escape_debug()));
-    format!("{}{since} ({age}){}{reason}", pause.what, by(pause))
+    let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", shown(reason)));
+    format!("{}{since} ({}){}{reason}", shown(&pause.what), age(pause.age()), by(pause))
 }
 
 fn by(pause: &Pause) -> String {
     let person = match (&pause.login, &pause.host) {
-        (Some(login), Some(host)) => Some(format!("{login}@{host}")),
-        (Some(one), None) => Some(one.clone()),
-        (None, Some(host)) => Some(format!("somebody on {host}")),
+        (Some(login), Some(host)) => Some(format!("{}@{}", shown(login), shown(host))),
+        (Some(one), None) => Some(shown(one)),
+        (None, Some(host)) => Some(format!("somebody on {}", shown(host))),
         (None, None) => None,
     };
     match (person, pause.role.clone()) {

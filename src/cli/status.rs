@@ -1,6 +1,7 @@
 //! `duebox status`: the verdict first, then what waits. Works with the daemon down, and with the database down.
 
 use super::pause::told;
+use super::words::{age, shown};
 use super::{FAILED, OK, load, print};
 use crate::admin::metrics::Backlog;
 use crate::admin::status::Daemon;
@@ -167,12 +168,8 @@ impl Status<'_> {
 }
 
 fn paused(pause: &Pause) -> String {
-    let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(" ({})", reason.escape_debug()));
-    format!("{} for {}{reason}", pause.what, age(pause.age()))
-}
-
-fn age(age: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
+    let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(" ({})", shown(reason)));
+    format!("{} for {}{reason}", shown(&pause.what), age(pause.age()))
 }
 
 async fn ask_database(config: &Config) -> anyhow::Result<Database> {

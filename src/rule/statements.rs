@@ -11,7 +11,7 @@ use crate::config::{Action, Rule};
 use crate::outbox::migrate::quote_ident;
 use std::time::Duration;
 
-pub(super) use closing::assignment;
+pub(super) use closing::{assignment, look};
 
 /// Overdue orders that `not_before` leaves alone are counted up to here.
 pub(super) const MANY: i64 = 10_000;

@@ -1,6 +1,7 @@
 //! What operators do by hand, with the daemon up or down: pause and resume, follow an order.
 
 mod pause;
+mod trace;
 
 use crate::support::daemon::run_cli;
 use crate::support::rig::{Base, Rig};

@@ -51,9 +51,9 @@ select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, c
     )
 }
 
-/// Why each of the locked orders is not to be closed, and when it was overdue. The first of the statement's parts, and
+/// Why each of the orders $1 ids text[] is not to be closed, and when it was overdue. The first of the statement's parts, and
 /// its name one that no table of the shop's has: the user's expressions must not meet it.
-fn look(terms: &Terms, names: &Names) -> String {
+pub(crate) fn look(terms: &Terms, names: &Names) -> String {
     let Terms { id, status, due, from, guard, going, .. } = terms;
     let (Names { table, id_type, .. }, due_at, recent) = (names, terms.due_at(), terms.recent());
     let (after, overdue) = (interval(terms.after), terms.overdue(std::time::Duration::ZERO));

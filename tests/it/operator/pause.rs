@@ -59,7 +59,7 @@ async fn a_pause_says_since_when_by_whom_and_why_and_stays_as_it_was_when_it_is_
     let age = "update duebox.state set at = '2026-01-02 03:04:05Z' where name = 'pause.rule.unpaid'";
     assert_eq!(db.execute(age, &[]).await.unwrap(), 1);
     let already = "paused already: rule unpaid since 2026-01-02T03:04:05Z (";
-    let text = desk.says(&["pause", "rule", "unpaid", "--reason", "other"], 0, &[already, "wrong \\\"due\\\""]);
+    let text = desk.says(&["pause", "rule", "unpaid", "--reason", "other"], 0, &[already, "wrong \"due\""]);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     assert!(text.contains(host.trim()) && text.contains(&format!(" as {}", desk.role)), "{text}");
     desk.says(&["pause", "relay"], 0, &[]);

@@ -1,0 +1,134 @@
+//! `duebox trace`: one key through the outbox, the broker as far as the tier tells, and the orders' tables. Asks the
+//! database only, so that it works with RabbitMQ and every daemon down.
+
+mod message;
+mod next;
+mod order;
+
+use super::database::Database;
+use super::pause::told;
+use super::words::{shown, utc};
+use super::{FAILED, OK, load, print};
+use crate::config::Config;
+use crate::outbox::pauses::Pause;
+use crate::outbox::trace::{self, Message, Traced};
+use crate::rule;
+use message::MessageView;
+use order::OrderView;
+use serde::Serialize;
+use std::path::Path;
+
+/// Options of `trace`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The business id, as the application gave it to the outbox: the order's id
+    key: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is known of one key.
+struct Known<'a> {
+    config: &'a Config,
+    key: &'a str,
+    messages: Traced,
+    /// What each rule says of it.
+    orders: Vec<(&'a str, rule::Traced)>,
+    pauses: Vec<Pause>,
+}
+
+/// What is shown of it.
+#[derive(Serialize)]
+struct View {
+    key: String,
+    /// The database's time, in UTC; none where it has no message.
+    now: Option<String>,
+    messages: Vec<MessageView>,
+    /// Older messages that are not shown.
+    left_out: i64,
+    orders: Vec<OrderView>,
+    pauses: Vec<Pause>,
+    next: String,
+}
+
+pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
+    let loaded = match load(path)? {
+        Ok(loaded) => loaded,
+        Err(code) => return Ok(code),
+    };
+    let known = ask(&loaded.config, &args.key).await?;
+    let view = known.view();
+    print(&if args.json { format!("{:#}\n", serde_json::to_value(&view)?) } else { view.text() })?;
+    Ok(if known.nothing() { FAILED } else { OK })
+}
+
+async fn ask<'a>(config: &'a Config, key: &'a str) -> anyhow::Result<Known<'a>> {
+    let database = Database::of(config)?;
+    let Database { pool, settings } = &database;
+    let messages = trace::trace(pool, settings, key).await?;
+    let pauses = database.pauses().await?;
+    let mut orders = Vec::new();
+    for (name, rule) in &config.rules {
+        orders.push((name.as_str(), rule::trace(pool, settings, name, rule, key).await?));
+    }
+    Ok(Known { config, key, messages, orders, pauses })
+}
+
+impl Known<'_> {
+    /// Nobody knows the key.
+    fn nothing(&self) -> bool {
+        self.messages.messages.is_empty() && !self.orders.iter().any(|(_, seen)| matches!(seen, rule::Traced::Order(_)))
+    }
+
+    /// The pause of `what`, which is as `duebox resume` takes it.
+    fn paused(&self, what: &str) -> Option<&Pause> {
+        self.pauses.iter().find(|pause| pause.what == what)
+    }
+
+    /// What keeps the rows of a tier from being claimed.
+    fn tier_paused(&self, tier: &str) -> Option<&Pause> {
+        self.paused("relay").or_else(|| self.paused(&format!("tier {tier}")))
+    }
+
+    /// The events by which a rule told that it closed this order.
+    fn closes(&self, rule: &str) -> impl Iterator<Item = &Message> {
+        let event = self.config.rules.get(rule).and_then(|rule| rule.event.as_ref());
+        self.messages.messages.iter().filter(move |message| {
+            event.is_some_and(|event| message.tier == event.tier && message.kind.as_ref() == Some(&event.type_))
+        })
+    }
+
+    fn view(&self) -> View {
+        let Traced { messages, total } = &self.messages;
+        View {
+            key: self.key.to_owned(),
+            now: messages.first().map(|message| utc(message.now)),
+            messages: messages.iter().map(|message| MessageView::of(self, message)).collect(),
+            left_out: total - i64::try_from(messages.len()).unwrap_or_default(),
+            orders: self.orders.iter().map(|(rule, seen)| OrderView::of(self, rule, seen)).collect(),
+            pauses: self.pauses.clone(),
+            next: next::next(self),
+        }
+    }
+}
+
+impl View {
+    fn text(&self) -> String {
+        let mut text = format!("key {}\n", shown(&self.key));
+        if self.left_out > 0 {
+            let more = if self.left_out + 100 >= 10_000 { " or more" } else { "" };
+            text.push_str(&format!(
+                "{}{more} older messages are not shown; a key that so many have is hardly an order's\n",
+                self.left_out
+            ));
+        }
+        text.extend(self.messages.iter().map(MessageView::text));
+        if self.messages.is_empty() {
+            text.push_str("no row of the outbox has this key\n");
+        }
+        text.extend(self.orders.iter().map(|order| format!("rule {}: {}\n", order.rule, order.text)));
+        text.extend(self.pauses.iter().map(|pause| format!("paused {}\n", told(pause))));
+        text + &format!("next: {}\n", self.next)
+    }
+}

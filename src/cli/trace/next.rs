@@ -1,0 +1,112 @@
+//! What to do next, in one line.
+
+use super::super::pause::told;
+use super::super::words::{age, shown, utc};
+use super::Known;
+use crate::outbox::trace::{Message, State};
+use crate::rule::{Kept, Order, Traced};
+use crate::tier;
+use std::time::Duration;
+
+/// How long a row may wait before that is worth a look.
+const SOON: Duration = Duration::from_secs(10);
+
+/// The first thing that keeps the order from its end; what only somebody can mend goes before what mends itself.
+pub(super) fn next(known: &Known<'_>) -> String {
+    if known.nothing() {
+        return nothing(known);
+    }
+    let messages = &known.messages.messages;
+    None.or_else(|| parked(known))
+        .or_else(|| messages.iter().find_map(|message| unknown_tier(known, message)))
+        .or_else(|| messages.iter().find_map(|message| paused(known, message)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| order_paused(known, rule, seen)))
+        .or_else(|| messages.iter().find_map(waits))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| refused(rule, seen)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(rule, seen)))
+        .unwrap_or_else(|| "nothing to do".to_owned())
+}
+
+fn nothing(known: &Known<'_>) -> String {
+    if known.config.rules.is_empty() {
+        return "is the key right? relay.toml has no rule that would name a table of orders to look in".to_owned();
+    }
+    match known.orders.iter().find_map(|(rule, seen)| refused(rule, seen)) {
+        Some(refused) => refused,
+        None => "is the key right? whoever writes the order writes its id as the key".to_owned(),
+    }
+}
+
+fn parked(known: &Known<'_>) -> Option<String> {
+    let parked = known.messages.messages.iter().filter(|message| matches!(message.state, State::Parked(_)));
+    let ids: Vec<String> = parked.map(|message| format!("'{}'::uuid", message.message_id)).collect();
+    let schema = &known.config.postgres.schema;
+    let requeue = |id: &String| format!("select {schema}.requeue({id});");
+    let calls = ids.iter().map(requeue).collect::<Vec<_>>().join(" ");
+    (!ids.is_empty()).then(|| format!("cure what its last error says, then: {calls}"))
+}
+
+fn pending(message: &Message) -> bool {
+    message.state == State::Pending
+}
+
+fn unknown_tier(known: &Known<'_>, message: &Message) -> Option<String> {
+    let tiers = &known.config.tiers;
+    if !pending(message) || tiers.contains_key(&message.tier) {
+        return None;
+    }
+    let hint = match tier::nearest(&message.tier, tiers.keys().map(String::as_str)) {
+        Some(nearest) => format!("did the application mean '{nearest}'?"),
+        None => format!("it has {}", tiers.keys().cloned().collect::<Vec<_>>().join(", ")),
+    };
+    Some(format!(
+        "unknown tier: relay.toml has no '{}'; {hint} Add the tier, or cancel message {} and enqueue it again",
+        shown(&message.tier),
+        message.message_id
+    ))
+}
+
+fn paused(known: &Known<'_>, message: &Message) -> Option<String> {
+    let pause = known.tier_paused(&message.tier).filter(|_| pending(message))?;
+    Some(format!("paused: {}; when that is over: duebox resume {}", told(pause), shown(&pause.what)))
+}
+
+/// A pause that keeps an overdue order open. A paused closer alone does not: the sweep finds the order.
+fn order_paused(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
+    let Traced::Order(Order { kept: Some(Kept::Paused), .. }) = seen else { return None };
+    let pause = known.paused(&format!("rule {rule}")).or_else(|| known.paused("sweep"))?;
+    Some(format!("paused: {}; when that is over: duebox resume {}", told(pause), shown(&pause.what)))
+}
+
+fn waits(message: &Message) -> Option<String> {
+    let waits = message.now.duration_since(message.available_at).ok()?;
+    (pending(message) && waits > SOON).then(|| {
+        format!("message {} may go for {} and does not: duebox status says why", message.message_id, age(waits))
+    })
+}
+
+/// How much longer than its time a sweep may take before that is worth a look.
+const LATE: Duration = Duration::from_secs(60);
+
+fn overdue(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
+    let Traced::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
+    let (sweep, of_rule) = (known.config.sweep.enabled, known.config.rules.get(rule)?);
+    let (within, late) = (of_rule.every + of_rule.grace, now.duration_since(*at).unwrap_or_default());
+    Some(if sweep && late < within + LATE {
+        format!("nothing to do: the sweep closes the order within {} of when it was overdue", age(within))
+    } else {
+        let why = if sweep { "does a relay run? duebox status" } else { "no sweep runs here: [sweep] enabled = false" };
+        format!("the order is overdue, and nobody has closed it; {why}; at once: duebox sweep --once --rule {rule}")
+    })
+}
+
+fn refused(rule: &str, seen: &Traced) -> Option<String> {
+    let Traced::Refused(_) = seen else { return None };
+    Some(format!("rule {rule} cannot be applied: duebox check --connect says what to mend"))
+}
+
+fn early(rule: &str, seen: &Traced) -> Option<String> {
+    let Traced::Order(Order { kept: Some(Kept::Early(_)), overdue_at: Some(at), .. }) = seen else { return None };
+    Some(format!("nothing to do: unless it leaves that status, rule {rule} closes the order after {}", utc(*at)))
+}

@@ -1,0 +1,87 @@
+//! Looking at one order as a rule sees it, without locking it.
+
+use super::closing::Kept;
+use super::probe::Probe;
+use super::statements::look;
+use super::table;
+use super::terms::{Names, Terms};
+use crate::config::{Mode, Rule};
+use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::error::Error;
+use crate::outbox::migrate::quote_ident;
+use std::time::SystemTime;
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+/// What a rule says of an id.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Traced {
+    /// Its table has no such order.
+    Unknown,
+    /// It has.
+    Order(Order),
+    /// It cannot be asked.
+    Refused(String),
+}
+
+/// One order as a rule sees it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// Its status.
+    pub status: Option<String>,
+    /// Since when it is overdue, or when it will be; none: it is due at no finite time.
+    pub overdue_at: Option<SystemTime>,
+    /// The database's time.
+    pub now: SystemTime,
+    /// Why it would not be closed now; none: it would be.
+    pub kept: Option<Kept>,
+}
+
+/// Looks at the order `id` by the rule `name`, as the role of `pool`.
+///
+/// # Errors
+/// Postgres cannot be asked.
+pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id: &str) -> Result<Traced, Error> {
+    let (probe, mut problems) = (Probe { pool, settings }, Vec::new());
+    let names = table::look_up(probe, rule, &mut problems, &mut Vec::new()).await?;
+    let Some(names) = names else { return Ok(Traced::Refused(problems.join("; "))) };
+    // Whatever cannot be an id of this table is the id of none of its orders.
+    let cast = format!("select $1::text::{}", names.id_type);
+    if probe.ask("", &cast, &[(&id, Type::TEXT)]).await?.is_err() && problems.is_empty() {
+        return Ok(Traced::Unknown);
+    }
+    let ids = vec![id];
+    match probe.ask("", &statement(name, rule, &names, &settings.schema), &[(&ids, Type::TEXT_ARRAY)]).await? {
+        // What is wrong with the rule, rather than what the statement stumbled over.
+        Err(_) if !problems.is_empty() => Ok(Traced::Refused(problems.join("; "))),
+        Err(reason) => Ok(Traced::Refused(reason)),
+        Ok(rows) => rows
+            .first()
+            .map_or(Ok(Traced::Unknown), |row| order(row, rule).map(Traced::Order))
+            .map_err(Error::statement("look at an order")),
+    }
+}
+
+/// The look that closing has, on an order that is not locked.
+fn statement(name: &str, rule: &Rule, names: &Names, schema: &str) -> String {
+    let look = look(&Terms::new(name, rule, names, &quote_ident(schema)), names);
+    format!(
+        "{look}
+select l.was::text as was, l.due_at, l.kept, now() as now,
+       coalesce(extract(epoch from now() - l.due_at), 0)::float8 as late
+  from duebox_look l"
+    )
+}
+
+fn order(row: &Row, rule: &Rule) -> Result<Order, tokio_postgres::Error> {
+    let (status, reason): (Option<String>, Option<String>) = (row.try_get("was")?, row.try_get("kept")?);
+    let (was, late) = (status.as_deref().unwrap_or("null"), row.try_get("late")?);
+    let reason = match reason.as_deref() {
+        // The end of a pause changes nothing for an order that has left `from`.
+        Some("paused") if !rule.from.iter().any(|from| from == was) => Some("status"),
+        reason => reason,
+    };
+    let kept = reason.and_then(|reason| Kept::of(reason, was, late));
+    let observed = (reason.is_none() && rule.mode == Mode::Observe).then_some(Kept::Observed);
+    Ok(Order { overdue_at: row.try_get("due_at")?, now: row.try_get("now")?, kept: kept.or(observed), status })
+}

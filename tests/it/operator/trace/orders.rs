@@ -1,0 +1,119 @@
+//! The order as each rule sees it: whether it would be closed, or why not.
+
+use super::{Desk, ORDERS, SHOP};
+use serde_json::{Value, json};
+
+/// Rules over other tables, and with more conditions.
+const MORE: &str = "[rule.guarded]\ntable = \"public.holds\"\nid = \"code\"\nstatus = \"state\"\nfrom = [1, 2]\nto = 9\n\
+    due = \"placed\"\nafter = \"1h\"\ntime_zone = \"Asia/Tokyo\"\nguard = \"not o.kept\"\n\
+    not_before = \"2020-01-01T00:00:00Z\"\n\
+    [rule.watched]\ntable = \"tickets\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"open\"]\nto = \"shut\"\n\
+    due = \"due\"\nafter = \"1h\"\nmode = \"observe\"\n";
+
+const TABLES: &str = "create table orders (id bigint primary key, status text, due timestamptz not null); \
+    create table holds (code text primary key, state int, placed timestamp, kept boolean); \
+    create type state as enum ('open', 'shut'); \
+    create table tickets (id uuid primary key, status state, due timestamptz)";
+
+/// What a rule says of a key.
+#[track_caller]
+fn seen(desk: &Desk, key: &str, rule: &str) -> Value {
+    let known = desk.known(key);
+    let order = known["orders"].as_array().unwrap().iter().find(|order| order["rule"] == rule).cloned();
+    order.unwrap_or_else(|| panic!("rule {rule}: {known}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
+    let (desk, db) = Desk::shop("trace_orders", SHOP, ORDERS).await;
+    let ago = |id: i64, status: &str, minutes: i64| {
+        format!("insert into orders values ({id}, '{status}', now() - interval '{minutes} min');")
+    };
+    let orders = [ago(1, "pending", 10), ago(2, "pending", 31), ago(3, "pending", 600), ago(4, "paid", 600)].concat();
+    db.batch_execute(&orders).await.unwrap();
+    db.batch_execute("insert into orders values (5, null, now()), (6, 'pending', 'infinity')").await.unwrap();
+    let cases = [
+        (
+            "1",
+            Some("early"),
+            "pending, not overdue before ",
+            "nothing to do: unless it leaves that status, rule unpaid",
+        ),
+        ("2", None, "pending, overdue since ", "nothing to do: the sweep closes the order within 6m"),
+        (
+            "3",
+            None,
+            "it would be closed now",
+            "does a relay run? duebox status; at once: duebox sweep --once --rule unpaid",
+        ),
+        ("4", Some("status"), "is paid; nothing closes it", "nothing to do"),
+        ("5", Some("status"), "is null; nothing closes it", "nothing to do"),
+        ("6", Some("undated"), "due at no finite time", "nothing to do"),
+    ];
+    for (key, kept, words, next) in cases {
+        let order = seen(&desk, key, "unpaid");
+        assert_eq!((&order["kept"], &order["closes"]), (&json!(kept), &json!(kept.is_none())), "{key}: {order}");
+        assert!(order["text"].as_str().unwrap().contains(words), "{key}: {order}");
+        assert!(desk.next(key).contains(next), "{key}: {}", desk.next(key));
+    }
+    db.batch_execute(
+        "insert into orders values (7, 'closed', now()), (8, 'closed', now()); insert into duebox.outbox (tier, key, type, payload, sent_at) \
+         values ('now', '7', 'order.closed', '{\"by\": \"closer\"}', now())",
+    )
+    .await
+    .unwrap();
+    let order = seen(&desk, "7", "unpaid");
+    assert_eq!(order["closed_by"], "closer");
+    assert!(order["text"].as_str().unwrap().contains("is closed; closed by the closer 2"), "{order}");
+    assert_eq!(desk.next("7"), "nothing to do");
+    assert!(
+        seen(&desk, "8", "unpaid")["text"]
+            .as_str()
+            .unwrap()
+            .ends_with("is closed; no event in the outbox tells by whom")
+    );
+    assert_eq!(
+        db.query("select from orders where status = 'closed'", &[]).await.unwrap().len(),
+        2,
+        "nothing is changed"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_is_named_where_it_keeps_the_order_open() {
+    let (desk, db) = Desk::shop("trace_paused", SHOP, ORDERS).await;
+    db.batch_execute("insert into orders values (1, 'pending', 'yesterday'), (2, 'paid', 'yesterday')").await.unwrap();
+    for what in [&["sweep"][..], &["rule", "unpaid"]] {
+        desk.says(&[&["pause"][..], what].concat(), 0, &[]);
+        assert_eq!(seen(&desk, "1", "unpaid")["kept"], "paused");
+        assert!(desk.next("1").ends_with(&format!(": duebox resume {}", what.join(" "))), "{}", desk.next("1"));
+        assert_eq!(seen(&desk, "2", "unpaid")["kept"], "status", "the end of the pause changes nothing for it");
+        desk.says(&[&["resume"][..], what].concat(), 0, &[]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_rule_that_has_the_id_says_its_own() {
+    let (desk, db) = Desk::shop("trace_rules", &format!("{SHOP}{MORE}"), TABLES).await;
+    let id = "0190163d-8694-739b-aea5-966c26f8ad91";
+    db.batch_execute(&format!(
+        "insert into orders values (1, 'pending', 'yesterday'); \
+         insert into holds values ('1', 1, now() at time zone 'Asia/Tokyo' - interval '2 h', true), \
+         ('it''s', 2, now() at time zone 'Asia/Tokyo' - interval '30 min', false), ('old', 2, '2019-01-01', false); \
+         insert into tickets values ('{id}', 'open', 'yesterday')"
+    ))
+    .await
+    .unwrap();
+    assert!(seen(&desk, "1", "unpaid")["closes"].as_bool().unwrap());
+    assert_eq!(seen(&desk, "1", "guarded")["kept"], "guard");
+    assert_eq!(seen(&desk, "1", "watched")["found"], false, "1 is no uuid");
+    assert_eq!(seen(&desk, "it's", "guarded")["kept"], "early", "the due column is without zone");
+    assert_eq!(seen(&desk, "old", "guarded")["kept"], "not_before");
+    assert_eq!(seen(&desk, id, "watched")["kept"], "observe");
+    assert_eq!(seen(&desk, &id.to_uppercase(), "watched")["found"], true);
+    desk.says(
+        &["trace", "1"],
+        0,
+        &["rule unpaid: the order in orders is pending", "rule watched: no order of tickets"],
+    );
+}
