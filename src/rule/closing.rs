@@ -1,6 +1,6 @@
 //! What became of one order that was to be closed.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use uuid::Uuid;
 
 /// What became of one order.
@@ -36,12 +36,19 @@ pub enum Kept {
     Unknown,
     /// Its status, which is none of `from`.
     Status(String),
-    /// It is overdue in so long.
-    Early(Duration),
+    /// It is not overdue yet.
+    Early {
+        /// In so long it is, by the database's clock.
+        left: Duration,
+        /// At that moment.
+        due_at: SystemTime,
+    },
     /// It is due at no finite time.
     Undated,
-    /// The rule or whoever asks is paused.
+    /// The rule is paused.
     Paused,
+    /// Whoever asks is paused: the sweep, or the closer.
+    AskerPaused,
     /// The guard forbids it, or does not know.
     Guarded,
     /// It was overdue before `not_before`.
@@ -56,8 +63,19 @@ pub enum Kept {
 
 impl Kept {
     /// Every reason there is, as metrics and the log have it.
-    pub const REASONS: [&str; 10] =
-        ["unknown", "status", "early", "undated", "paused", "guard", "not_before", "observe", "locked", "function"];
+    pub const REASONS: [&str; 11] = [
+        "unknown",
+        "status",
+        "early",
+        "undated",
+        "paused",
+        "asker_paused",
+        "guard",
+        "not_before",
+        "observe",
+        "locked",
+        "function",
+    ];
 
     /// Its name among [`Self::REASONS`].
     #[must_use]
@@ -65,9 +83,10 @@ impl Kept {
         match self {
             Self::Unknown => "unknown",
             Self::Status(_) => "status",
-            Self::Early(_) => "early",
+            Self::Early { .. } => "early",
             Self::Undated => "undated",
             Self::Paused => "paused",
+            Self::AskerPaused => "asker_paused",
             Self::Guarded => "guard",
             Self::NotBefore => "not_before",
             Self::Observed => "observe",
@@ -76,13 +95,15 @@ impl Kept {
         }
     }
 
-    /// What the statement that closes says of an order with status `was` that is overdue since `late` seconds.
-    pub(super) fn of(reason: &str, was: &str, late: f64) -> Option<Self> {
+    /// What the statement that closes says of an order with status `was` that is overdue since `late` seconds, which was
+    /// at `due_at`.
+    pub(super) fn of(reason: &str, was: &str, late: f64, due_at: Option<SystemTime>) -> Option<Self> {
         Some(match reason {
             "status" => Self::Status(was.to_owned()),
-            "early" => Self::Early(seconds(-late)),
+            "early" => Self::Early { left: seconds(-late), due_at: due_at? },
             "undated" => Self::Undated,
             "paused" => Self::Paused,
+            "asker_paused" => Self::AskerPaused,
             "guard" => Self::Guarded,
             "not_before" => Self::NotBefore,
             _ => return None,
@@ -95,9 +116,10 @@ impl std::fmt::Display for Kept {
         match self {
             Self::Unknown => write!(f, "there is no such order"),
             Self::Status(status) => write!(f, "its status is {status}"),
-            Self::Early(left) => write!(f, "it is overdue in {left:.0?}"),
+            Self::Early { left, .. } => write!(f, "it is overdue in {left:.0?}"),
             Self::Undated => write!(f, "it is due at no finite time"),
             Self::Paused => write!(f, "the rule is paused"),
+            Self::AskerPaused => write!(f, "whoever closes is paused"),
             Self::Guarded => write!(f, "the guard forbids it"),
             Self::NotBefore => write!(f, "it was overdue before not_before"),
             Self::Observed => write!(f, "the rule only observes"),
@@ -118,12 +140,13 @@ mod tests {
 
     #[test]
     fn a_reason_is_read_back_as_itself() {
-        let read: Vec<_> = Kept::REASONS.iter().filter_map(|reason| Kept::of(reason, "paid", -1.5)).collect();
-        assert!(
-            read.contains(&Kept::Status("paid".into())) && read.contains(&Kept::Early(Duration::from_millis(1500)))
-        );
+        let due_at = SystemTime::UNIX_EPOCH;
+        let read = |reason| Kept::of(reason, "paid", -1.5, Some(due_at));
+        let all: Vec<_> = Kept::REASONS.iter().filter_map(|reason| read(reason)).collect();
+        let early = Kept::Early { left: Duration::from_millis(1500), due_at };
+        assert!(all.contains(&Kept::Status("paid".into())) && all.contains(&early));
         // Those that no statement says: it has no row for them.
-        assert_eq!(read.len() + 4, Kept::REASONS.len());
-        assert!(read.iter().all(|kept| Kept::of(kept.reason(), "paid", -1.5).as_ref() == Some(kept)));
+        assert_eq!(all.len() + 4, Kept::REASONS.len());
+        assert!(all.iter().all(|kept| read(kept.reason()).as_ref() == Some(kept)));
     }
 }

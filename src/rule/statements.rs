@@ -40,7 +40,7 @@ pub(super) enum Close {
     Update(String),
     /// The function of the user's.
     Function {
-        /// Calls it for the orders $1 ids text[] that are to be closed, and says why of the others.
+        /// Calls it for the orders $1 ids text[] that are to be closed, and says why of the others; $2 who closes text.
         call: String,
         /// Says of the orders $1 ids text[] for which it was called whether the rule still applies to them, and writes
         /// the events of those to which it does not: $2 message ids uuid[], $3 who closes text, $4 their statuses
@@ -82,7 +82,7 @@ impl Statements {
 /// Where overdue orders are. An infinite due is never overdue: '-infinity' would be at the head of every pass, and it has
 /// no time that an event could name.
 fn overdue(terms: &Terms, names: &Names, grace: Duration) -> String {
-    let Terms { status, due, from, going, .. } = terms;
+    let (Terms { status, due, from, .. }, going) = (terms, terms.going());
     format!(
         "  from {table} o
  where o.{status} in ({from})

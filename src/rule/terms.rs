@@ -26,8 +26,10 @@ pub(super) struct Terms {
     pub(super) from: String,
     /// The guard; true where the rule has none.
     pub(super) guard: String,
-    /// Neither the rule nor whoever applies it is paused.
-    pub(super) going: String,
+    /// Where pauses are.
+    state: String,
+    /// The name of the rule's own.
+    pause: String,
     pub(super) after: Duration,
     zone: Option<String>,
     not_before: Option<SystemTime>,
@@ -41,14 +43,27 @@ impl Terms {
             due: quote_ident(&rule.due),
             from: rule.from.iter().map(|one| constant(one, &names.status_type)).collect::<Vec<_>>().join(", "),
             guard: rule.guard.as_deref().map_or_else(|| "true".to_owned(), expression),
-            going: format!(
-                "not exists (select 1 from {schema}.state s where s.name in ('pause.sweep', {}))",
-                quote_literal(&format!("pause.rule.{name}"))
-            ),
+            state: format!("{schema}.state"),
+            pause: quote_literal(&format!("pause.rule.{name}")),
             after: rule.after,
             zone: rule.time_zone.as_deref().map(quote_literal),
             not_before: rule.not_before,
         }
+    }
+
+    /// The rule is paused.
+    pub(super) fn paused(&self) -> String {
+        format!("exists (select 1 from {} s where s.name = {})", self.state, self.pause)
+    }
+
+    /// Whoever applies it is paused; `by` is an expression for who that is.
+    pub(super) fn asker_paused(&self, by: &str) -> String {
+        format!("exists (select 1 from {} s where s.name = 'pause.' || {by})", self.state)
+    }
+
+    /// Neither is the sweep nor the rule paused.
+    pub(super) fn going(&self) -> String {
+        format!("not exists (select 1 from {} s where s.name in ('pause.sweep', {}))", self.state, self.pause)
     }
 
     /// Type of the due column.

@@ -86,7 +86,9 @@ async fn call_function(
     by: &'static str,
     (call, finish): (&str, &str),
 ) -> Result<Vec<(String, Closing)>, Error> {
-    let rows = transaction.run(CALL, async |client| client.query_typed(call, &[(&locked.ids, Type::TEXT_ARRAY)]).await);
+    let rows = transaction.run(CALL, async |client| {
+        client.query_typed(call, &[(&locked.ids, Type::TEXT_ARRAY), (&by, Type::TEXT)]).await
+    });
     let (mut closings, mut called) = (Vec::new(), Called::default());
     for row in rows.await? {
         let look = Look::read(&row).map_err(Error::statement(CALL))?;
@@ -165,7 +167,8 @@ impl Look {
     fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
         let (was, late): (Option<String>, Option<f64>) = (row.try_get("was")?, row.try_get("late")?);
         let (was, late) = (was.unwrap_or_default(), late.unwrap_or_default());
-        let kept = row.try_get::<_, Option<&str>>("kept")?.and_then(|reason| Kept::of(reason, &was, late));
+        let (kept, due_at) = (row.try_get::<_, Option<&str>>("kept")?, row.try_get("due_at")?);
+        let kept = kept.and_then(|reason| Kept::of(reason, &was, late, due_at));
         Ok(Self { id: row.try_get("id")?, was, kept, late: seconds(late) })
     }
 }

@@ -19,7 +19,8 @@ pub(super) fn update(
     (to, set): (Option<&str>, &BTreeMap<String, String>),
 ) -> String {
     let Terms { id, status, from, .. } = terms;
-    let (look, overdue, table) = (look(terms, names), terms.overdue(std::time::Duration::ZERO), &names.table);
+    let (look, overdue, table) =
+        (look(terms, names, "$3::text"), terms.overdue(std::time::Duration::ZERO), &names.table);
     let to = to.map(|to| constant(to, &names.status_type));
     let columns = to.iter().map(|to| format!("{status} = {to}"));
     let columns =
@@ -44,7 +45,7 @@ done as (
     select c.*, l.was, l.due_at, n.message_id
       from closed c join duebox_look l using (id) join named n using (id)
      where c.done){event}
-select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, c.done, {written} as written,
+select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, l.due_at, c.done, {written} as written,
        $3::text as by, extract(epoch from now() - l.due_at)::float8 as late
   from duebox_look l left join closed c using (id){join}",
         id_type = names.id_type,
@@ -53,15 +54,19 @@ select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, c
 
 /// Why each of the orders $1 ids text[] is not to be closed, and when it was overdue. The first of the statement's parts, and
 /// its name one that no table of the shop's has: the user's expressions must not meet it.
-pub(crate) fn look(terms: &Terms, names: &Names) -> String {
-    let Terms { id, status, due, from, guard, going, .. } = terms;
+///
+/// `by` is an expression for who closes. Whoever is paused has said nothing about the rule, so that comes first.
+pub(crate) fn look(terms: &Terms, names: &Names, by: &str) -> String {
+    let Terms { id, status, due, from, guard, .. } = terms;
+    let (paused, asker_paused) = (terms.paused(), terms.asker_paused(by));
     let (Names { table, id_type, .. }, due_at, recent) = (names, terms.due_at(), terms.recent());
     let (after, overdue) = (interval(terms.after), terms.overdue(std::time::Duration::ZERO));
     format!(
         "with duebox_look as materialized (
     select o.{id} as id, o.{status} as was,
            case when isfinite(o.{due}) then {due_at} + {after} end as due_at,
-           case when not {going} then 'paused'
+           case when {asker_paused} then 'asker_paused'
+                when {paused} then 'paused'
                 when (o.{status} in ({from})) is not true then 'status'
                 when isfinite(o.{due}) is not true then 'undated'
                 when ({overdue}) is not true then 'early'
@@ -75,7 +80,7 @@ pub(crate) fn look(terms: &Terms, names: &Names) -> String {
 
 /// Calls the function once for each order that is to be closed. Its answer as text: void is empty.
 pub(super) fn call(terms: &Terms, names: &Names, function: &str) -> String {
-    let look = look(terms, names);
+    let look = look(terms, names, "$2::text");
     format!(
         "{look}
 select l.id::text as id, l.was::text as was, l.kept, l.due_at, extract(epoch from now() - l.due_at)::float8 as late,

@@ -4,7 +4,7 @@ use super::race::waiting;
 use super::shop::Shop;
 use crate::support::wait::{secs, wait_until};
 use duebox::rule::{Closing, Kept, one, prepare};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 const LONG_AGO: f64 = 2_000.0;
 const PAY: &str = "update orders set status = 'paid' where id = $1 and status = 'pending'";
@@ -58,13 +58,20 @@ async fn whatever_is_not_to_be_closed_is_kept_with_the_reason() {
     shop.db.batch_execute("update orders set due = 'infinity' where id = 3").await.unwrap();
     assert_eq!(shop.kept("99").await, Kept::Unknown);
     assert_eq!(shop.kept("1").await, Kept::Status("paid".into()));
-    let Kept::Early(left) = shop.kept("2").await else { panic!("not early") };
+    let Kept::Early { left, due_at } = shop.kept("2").await else { panic!("not early") };
     assert!((770.0..=800.0).contains(&left.as_secs_f64()), "{left:?}");
+    let due = "select due + interval '1800 s' from orders where id = 2";
+    assert_eq!(due_at, shop.db.query_one(due, &[]).await.unwrap().get::<_, SystemTime>(0));
     assert_eq!(shop.kept("3").await, Kept::Undated);
     shop.db.batch_execute("insert into duebox.state (name) values ('pause.rule.unpaid')").await.unwrap();
     assert_eq!(shop.kept("4").await, Kept::Paused);
+    shop.db.batch_execute("update duebox.state set name = 'pause.closer' where name like 'pause.%'").await.unwrap();
+    assert_eq!(shop.kept("4").await, Kept::AskerPaused);
     assert_eq!(shop.count("orders where status = 'closed'").await, 0);
     assert_eq!(shop.db.count("true").await, 0);
+    // A sweep that is paused does not hold the closer up.
+    shop.db.batch_execute("update duebox.state set name = 'pause.sweep' where name like 'pause.%'").await.unwrap();
+    assert!(matches!(shop.one("4").await, Closing::Closed(_)));
 }
 
 #[tokio::test]

@@ -36,7 +36,7 @@ async fn orders_are_closed_by_the_zone_of_the_column_and_by_no_other() {
             from generate_series(1, 60) i";
         shop.db.batch_execute(insert).await.unwrap();
         assert_eq!(shop.findings().await, Default::default(), "{session}");
-        assert!(matches!(shop.kept("29").await, Kept::Early(left) if left.as_secs() <= 60), "{session}");
+        assert!(matches!(shop.kept("29").await, Kept::Early { left, .. } if left.as_secs() <= 60), "{session}");
         assert_eq!(shop.pass().await, None);
         // After 30 minutes and a minute of grace.
         assert_eq!(shop.count("orders where status = 'closed'").await, 30, "{session}");
