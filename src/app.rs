@@ -11,6 +11,7 @@ use crate::admin::http;
 use crate::broker::Broker;
 use crate::config::{Config, Wake as WakeMode};
 use crate::relay::{Lane, Relay};
+use crate::rule::port::Source;
 use crate::stop::Stop;
 use crate::systemd;
 use anyhow::Context;
@@ -95,6 +96,9 @@ fn spawn(parts: Parts) -> Tasks {
     spawn_links(&mut tasks, &parts);
     spawn_watchers(&mut tasks, &parts);
     spawn_sweeps(&mut tasks, &parts, &gate);
+    if parts.config.closer.enabled {
+        spawn_closer(&mut tasks, &parts, &gate);
+    }
     tasks
 }
 
@@ -133,6 +137,28 @@ fn spawn_sweeps(tasks: &mut Tasks, parts: &Arc<Parts>, gate: &watch::Receiver<bo
             if opened(&mut gate, &stop).await {
                 rule.run().await;
             }
+            Ok(())
+        });
+    }
+}
+
+/// Among the workers: their acks need the connection to the last.
+fn spawn_closer(tasks: &mut Tasks, parts: &Arc<Parts>, gate: &watch::Receiver<bool>) {
+    let (closer, consumers) = parts.closer();
+    let closer = Arc::new(closer);
+    for consumer in consumers {
+        let (closer, mut gate, stop) = (Arc::clone(&closer), gate.clone(), parts.stop.clone());
+        tasks.spawn_worker(format!("the intake of queue '{}'", consumer.queue()), async move {
+            if opened(&mut gate, &stop).await {
+                closer.intake(consumer).await;
+            }
+            Ok(())
+        });
+    }
+    for index in 1..=parts.config.closer.concurrency {
+        let (name, closer) = (format!("closer {index}"), Arc::clone(&closer));
+        tasks.spawn_worker(name.clone(), async move {
+            closer.work(&name).await;
             Ok(())
         });
     }

@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! Link (supervised: connect ─▶ topology ─▶ up ─▶ lost ─▶ wait ─▶ connect ...)
-//!   └─ Publisher (a channel in confirm mode, one task, one batch in flight)
+//!   ├─ Publisher (a channel in confirm mode, one task, one batch in flight)
+//!   └─ Consumer (a channel with one queue, acked by whoever takes its deliveries)
 //! ```
 //!
 //! lapin's own recovery is off: what it keeps pending over a reconnect, and the states in between, cannot be told
 //! apart from outside. A lost connection is simply made again, and every outcome in flight is unknown.
 
+pub mod consume;
 pub mod error;
 pub mod headers;
 pub mod judge;

@@ -4,6 +4,7 @@
 //! key by key (`config/table.rs`), each key with its shape (`config/shape.rs`).
 
 mod amqp_url;
+mod closer;
 mod delay_queue;
 mod layers;
 mod problem;
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use amqp_url::AmqpUrl;
+pub use closer::Closer;
 pub use problem::{ConfigError, Origin, Problem};
 pub use rule::{Action, Event, Mode, Rule};
 pub use secret::PasswordError;
@@ -51,6 +53,8 @@ pub struct Config {
     pub rules: BTreeMap<String, Rule>,
     /// The low-frequency pass over orders that the pipeline missed.
     pub sweep: Sweep,
+    /// The consumer that applies a rule when its message falls due.
+    pub closer: Closer,
     /// The HTTP side.
     pub admin: Admin,
     /// What is logged, and how.
@@ -107,16 +111,18 @@ pub fn load_with(path: &Path, variables: impl IntoIterator<Item = (String, Strin
 /// Reads all tables; `None` where something that has no default is missing, which is noted.
 fn read(mut root: table::Table<'_>) -> Option<Config> {
     let relay = Relay::read(root.section("relay"));
-    let postgres = Postgres::read(root.section("postgres"), relay.workers);
+    let closer = Closer::read(root.section("closer"));
+    let postgres = Postgres::read(root.section("postgres"), relay.workers, closer.connections());
     let rabbitmq = RabbitMq::read(root.section("rabbitmq"));
     let outbox = Outbox::read(root.section("outbox"));
     let tiers = tiers::read_tiers(root.section("tier"));
     tiers::check_together(root.reader, &tiers);
     let sweep = Sweep::read(root.section("sweep"));
     let rules = rule::read_rules(root.section("rule"), &tiers, &sweep);
+    closer.check(root.reader, &tiers, &rules);
     let admin = Admin::read(root.section("admin"));
     let log = Log::read(root.section("log"));
     root.finish();
     let (postgres, rabbitmq) = (postgres?, rabbitmq?);
-    Some(Config { postgres, rabbitmq, outbox, relay, tiers: tiers.built, rules, sweep, admin, log })
+    Some(Config { postgres, rabbitmq, outbox, relay, tiers: tiers.built, rules, sweep, closer, admin, log })
 }

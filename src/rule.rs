@@ -9,10 +9,12 @@
 //! clock is the database's.
 
 mod close;
+mod closer;
 mod closing;
 mod expressions;
 mod orders;
 mod pass;
+pub mod port;
 mod probe;
 mod size;
 mod statements;
@@ -23,6 +25,7 @@ mod terms;
 mod trace;
 
 pub use close::one;
+pub use closer::Closer;
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::Sweep;

@@ -3,9 +3,13 @@
 //! Pure: no I/O, no clock. Times are microseconds since the Unix epoch as read from the database, so that
 //! every comparison uses one clock, the database's.
 
+mod target;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
+
+pub use target::Target;
 
 /// Longest `x-message-ttl` that RabbitMQ takes: ten years. Above it a declare is refused with 406.
 pub const MAX_DELAY: Duration = Duration::from_millis(315_360_000_000);
@@ -38,24 +42,6 @@ impl fmt::Display for Hop {
             write!(f, "exchange '{}' with key '{}'", self.exchange, self.routing_key.escape_debug())
         }
     }
-}
-
-/// Where a message ends, for every kind of tier.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A queue, reached through the default exchange.
-    Queue(String),
-    /// An exchange of the user's.
-    Exchange {
-        /// Its name.
-        exchange: String,
-        /// Declared with this type when it is missing; `None`: must exist.
-        exchange_type: Option<String>,
-        /// `None`: each row brings its own (`direct` tiers only).
-        routing_key: Option<String>,
-        /// Declared and bound, or verified, when named.
-        queue: Option<String>,
-    },
 }
 
 /// A value in a queue's argument table.

@@ -27,8 +27,10 @@ pub enum Part {
     Hop(String),
     /// A tier that rows name and no configuration knows.
     UnknownTier(String),
-    /// A rule's sweep.
+    /// A rule: its table, its sweep.
     Rule(String),
+    /// A queue that the closer should consume.
+    Closer(String),
 }
 
 impl Part {
@@ -45,7 +47,7 @@ impl Part {
     pub fn rank(&self) -> u8 {
         match self {
             Self::Postgres | Self::RabbitMq | Self::Tier(_) | Self::Hop(_) => 0,
-            Self::UnknownTier(_) | Self::Rule(_) | Self::Settle(_) => 1,
+            Self::UnknownTier(_) | Self::Rule(_) | Self::Closer(_) | Self::Settle(_) => 1,
             Self::Listener | Self::Isolation(_) => 2,
             Self::Consumers(_) => 3,
         }
@@ -66,6 +68,7 @@ impl fmt::Display for Part {
             // Anybody who may insert a row chooses this name: no line breaks of theirs in our log.
             Self::UnknownTier(name) => write!(f, "unknown tier {}", name.escape_debug()),
             Self::Rule(name) => write!(f, "rule {name}"),
+            Self::Closer(queue) => write!(f, "closer of queue '{}'", queue.escape_debug()),
         }
     }
 }

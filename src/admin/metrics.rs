@@ -1,8 +1,10 @@
 //! The metrics: every name and label of them is here.
 
+mod closer;
 mod rules;
 
 use super::wakefulness::Wakefulness;
+use closer::Closer;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -103,6 +105,8 @@ pub struct Metrics {
     pub lag: Times<ByTier>,
     /// What rules did.
     pub rules: Rules,
+    /// What the closer does with messages.
+    pub closer: Closer,
 }
 
 fn times<Label: Clone + Eq + std::hash::Hash>() -> Times<Label> {
@@ -147,6 +151,7 @@ impl Default for Metrics {
             phases: register!("batch_seconds", "What a batch waits for: its claim, its confirms, its settle", times()),
             lag: register!("lag_seconds", "From the moment a row could go to its confirm", times()),
             rules: Rules::new(&mut registry),
+            closer: Closer::new(&mut registry),
             registry,
         }
     }

@@ -3,13 +3,14 @@
 use crate::admin::{fresh::Fresh, health::Health, metrics::Metrics};
 use crate::backoff::Backoff;
 use crate::broker::Broker;
+use crate::broker::consume::{Consumer, Receipt};
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
 use crate::config::{Config, Postgres, RabbitMq};
 use crate::outbox::Outbox;
 use crate::outbox::connect::{self, Pool, Settings};
 use crate::outbox::doorbell::Doorbell;
 use crate::relay::{self, Relay};
-use crate::rule::{FAILED, Kept, Sweep};
+use crate::rule::{Closer, FAILED, Kept, Sweep};
 use crate::stop::Stop;
 use crate::wake::Wake;
 use anyhow::Context;
@@ -66,6 +67,19 @@ impl Parts {
             metrics: Arc::clone(&self.metrics),
             stop: self.stop.clone(),
         })
+    }
+
+    /// The closer, and a consumer for each of its queues.
+    pub(super) fn closer(&self) -> (Closer<Receipt>, Vec<Consumer>) {
+        let (config, closer) = (&self.config, &self.config.closer);
+        let sides = (self.pool.clone(), self.settings.clone());
+        let shown = (Arc::clone(&self.health), Arc::clone(&self.metrics));
+        let made = Closer::new(sides, closer, &config.tiers, &config.rules, shown, self.stop.clone());
+        let consumer = |queue: &String| {
+            Consumer::new(Arc::clone(&self.broker.shared), queue.clone(), closer.prefetch, closer.shared)
+        };
+        let consumers = made.queues().map(consumer).collect();
+        (made, consumers)
     }
 
     /// The relay between the two sides.

@@ -12,6 +12,11 @@ pub(super) const ROW: &str = "x-duebox-row";
 /// Header with the number of the batch, so that a return of an earlier one is not taken for this one's.
 pub(super) const BATCH: &str = "x-duebox-batch";
 
+/// Header with the tier.
+pub(super) const TIER: &str = "x-duebox-tier";
+/// Header with the business id.
+pub(super) const KEY: &str = "x-duebox-key";
+
 /// AMQP delivery mode: on disk. Kept by quorum delay queues for what they dead-letter, too.
 const PERSISTENT: u8 = 2;
 
@@ -53,9 +58,9 @@ fn headers(out: &Outgoing<'_>, batch: u64) -> Result<FieldTable, String> {
     };
     ours(ROW, AMQPValue::LongLongInt(message.id))?;
     ours(BATCH, AMQPValue::LongLongInt(i64::try_from(batch).unwrap_or(i64::MAX)))?;
-    ours("x-duebox-tier", AMQPValue::LongString(message.tier.as_str().into()))?;
+    ours(TIER, AMQPValue::LongString(message.tier.as_str().into()))?;
     if let Some(key) = &message.key {
-        ours("x-duebox-key", AMQPValue::LongString(key.as_str().into()))?;
+        ours(KEY, AMQPValue::LongString(key.as_str().into()))?;
     }
     // Milliseconds: what every client language has a type for. AMQP's own timestamps are whole seconds.
     ours("x-duebox-due", AMQPValue::LongLongInt(out.due / 1_000))?;
@@ -88,6 +93,31 @@ fn amqp(value: &Value) -> Result<AMQPValue, String> {
     })
 }
 
+/// An AMQP value as the JSON value nearest to it, for a row of the outbox.
+pub(super) fn json(value: &AMQPValue) -> Value {
+    match value {
+        AMQPValue::Boolean(value) => Value::from(*value),
+        AMQPValue::ShortShortInt(n) => Value::from(*n),
+        AMQPValue::ShortShortUInt(n) => Value::from(*n),
+        AMQPValue::ShortInt(n) => Value::from(*n),
+        AMQPValue::ShortUInt(n) => Value::from(*n),
+        AMQPValue::LongInt(n) => Value::from(*n),
+        AMQPValue::LongUInt(n) => Value::from(*n),
+        AMQPValue::LongLongInt(n) => Value::from(*n),
+        AMQPValue::Float(n) => Value::from(*n),
+        AMQPValue::Double(n) => Value::from(*n),
+        AMQPValue::Timestamp(seconds) => Value::from(*seconds),
+        AMQPValue::ShortString(text) => Value::from(text.as_str()),
+        AMQPValue::LongString(text) => Value::from(String::from_utf8_lossy(text.as_bytes())),
+        AMQPValue::ByteArray(bytes) => Value::from(String::from_utf8_lossy(bytes.as_slice())),
+        AMQPValue::FieldArray(items) => items.as_slice().iter().map(json).collect(),
+        AMQPValue::FieldTable(table) => {
+            Value::Object(table.inner().iter().map(|(name, value)| (name.to_string(), json(value))).collect())
+        }
+        AMQPValue::DecimalValue(_) | AMQPValue::Void => Value::Null,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +143,12 @@ mod tests {
             due_at: None,
             attempts: 2,
         }
+    }
+
+    #[test]
+    fn what_went_out_as_a_header_comes_back_as_it_was() {
+        let sent = serde_json::json!({"text": "ä", "n": -1, "f": 1.5, "yes": true, "none": null, "deep": [{"a": [2]}]});
+        assert_eq!(json(&amqp(&sent).unwrap()), sent);
     }
 
     #[test]

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::sections::{Sweep, sweep_every, sweep_grace};
-use super::shape::{MAX_AMQP_NAME, choice, duration, list, quote, text};
+use super::shape::{MAX_AMQP_NAME, choice, duration, list, quote, show_list, text};
 use super::table::Table;
 use super::tiers::Tiers;
 use super::units::show_duration;
 use crate::tier::MAX_DELAY;
 pub use action::Action;
 pub use event::Event;
-use values::{expression, moment, show_list, status_text};
+use values::{expression, moment, pointer, status_text};
 
 /// Longest identifier of Postgres.
 const MAX_IDENTIFIER: usize = 63;
@@ -49,6 +49,8 @@ pub struct Rule {
     pub action: Action,
     /// Tier whose messages are about these orders.
     pub tier: Option<String>,
+    /// JSON pointer to the order's id in the body of a message that has no key.
+    pub id_pointer: Option<String>,
     /// Message that closing writes to the outbox.
     pub event: Option<Event>,
     /// Time from the end of a pass to the next; `sweep.every` unless set.
@@ -102,6 +104,7 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
         table.problem("tier", rule);
     }
     let after = read_after(&mut table, name, tier.as_deref(), tiers);
+    let id_pointer = table.optional("id_pointer", &pointer());
     let action = action::read(&mut table, [&id, &status], from.as_deref());
     let event = event::read(&mut table, tiers);
     let every = table.or("every", sweep.every, &sweep_every());
@@ -120,6 +123,7 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
         mode,
         action: action?,
         tier,
+        id_pointer,
         event,
         every,
         grace,

@@ -30,7 +30,7 @@ pub struct Postgres {
     pub password_file: Option<PathBuf>,
     /// Schema of the outbox, at most 50 bytes.
     pub schema: String,
-    /// Most connections of the pool, 2 to 1,000 and at least one more than workers.
+    /// Most connections of the pool, 2 to 1,000 and at least one more than workers and closers.
     pub pool_size: usize,
     /// Longest time to connect, 100 ms to 5 min.
     pub connect_timeout: Duration,
@@ -39,16 +39,19 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Reads the table; `None` without a URL, which is noted. `workers` is `relay.workers`.
-    pub(crate) fn read(mut table: Table<'_>, workers: usize) -> Option<Self> {
+    /// Reads the table; `None` without a URL, which is noted. `workers` is `relay.workers`, `closers` how many
+    /// connections the closer holds.
+    pub(crate) fn read(mut table: Table<'_>, workers: usize, closers: usize) -> Option<Self> {
         let timeout = duration(Duration::from_millis(100)..=Duration::from_secs(300));
         let url = table.required("url", &postgres_url(), "where the outbox is, such as postgres://duebox@db/shop");
         let listen_url = table.optional("listen_url", &postgres_url());
         let password_file = password_file(&mut table);
         let schema = table.or("schema", "duebox".to_owned(), &text(MAX_SCHEMA));
-        let pool_size = table.or("pool_size", workers + POOL_RESERVE, &whole(2..=1_000));
-        if pool_size <= workers {
-            table.problem("pool_size", format!("must be at least {}: one more than relay.workers", workers + 1));
+        let pool_size = table.or("pool_size", workers + closers + POOL_RESERVE, &whole(2..=1_000));
+        if pool_size <= workers + closers {
+            let and = if closers == 0 { "" } else { " and closer.concurrency" };
+            let least = workers + closers + 1;
+            table.problem("pool_size", format!("must be at least {least}: one more than relay.workers{and}"));
         }
         let connect_timeout = table.or("connect_timeout", Duration::from_secs(5), &timeout);
         let statement_timeout = table.or("statement_timeout", Duration::from_secs(10), &timeout);

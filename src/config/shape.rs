@@ -106,6 +106,11 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
+/// A list of texts, as TOML writes it.
+pub(crate) fn show_list(all: &[String]) -> String {
+    format!("[{}]", all.iter().map(|one| quote(one)).collect::<Vec<_>>().join(", "))
+}
+
 /// Reads a value; the error is the rule that was broken.
 type Read<T> = Box<dyn Fn(&Raw<'_>) -> Result<T, String>>;
 

@@ -118,6 +118,16 @@ pub async fn one(
     within("close an order", ONE, closing).await
 }
 
+/// The first statement of [`one`].
+const LOCK_ONE: &str = "lock an order";
+
+/// Whether the column cannot have an id such as this, as [`one`] says it.
+pub(super) fn is_bad_id(error: &Error) -> bool {
+    // Class 22: the value does not fit the type. Nothing else is asked of the value there.
+    let bad = |cause: &tokio_postgres::Error| cause.code().is_some_and(|code| code.code().starts_with("22"));
+    matches!(error, Error::Statement { what: LOCK_ONE, cause } if bad(cause))
+}
+
 /// Locks one order; none: somebody else kept it locked.
 async fn lock(
     pool: &Pool,
@@ -125,7 +135,7 @@ async fn lock(
     orders: &Orders,
     id: &str,
 ) -> Result<Option<(Transaction, Locked)>, Error> {
-    let (what, bounds) = ("lock an order", Bounds::for_orders(orders));
+    let (what, bounds) = (LOCK_ONE, Bounds::for_orders(orders));
     let patient = set(PATIENCE + bounds.statement, PATIENCE);
     let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
     let (lock, set) = (&orders.statements.lock, bounds.set());

@@ -1,28 +1,44 @@
 //! Telling what became of orders: one log line and one count each.
 
-use super::closing::{Closed, Closing};
+use super::closing::{Closed, Closing, Kept};
 use crate::admin::metrics::Metrics;
 
 /// Reason of an order that could not be closed, beside those of [`super::Kept`].
 pub const FAILED: &str = "error";
 
-/// Tells what became of the order `id`.
-pub(super) fn tell(metrics: &Metrics, rule: &str, by: &'static str, id: &str, closing: &Closing) {
+/// Tells what became of the order `id`; `trigger` is the id of the message that it was looked at for, if there was one.
+pub(super) fn tell(
+    metrics: &Metrics,
+    rule: &str,
+    by: &'static str,
+    id: &str,
+    closing: &Closing,
+    trigger: Option<&str>,
+) {
     match closing {
-        Closing::Closed(closed) => tell_closed(metrics, rule, by, closed),
+        Closing::Closed(closed) => tell_closed(metrics, rule, by, closed, trigger),
         Closing::Kept(kept) => {
             let reason = kept.reason();
+            let from = if let Kept::Status(status) = kept { Some(status) } else { None };
             metrics.rules.refused(rule, by, reason);
-            tracing::info!(order = id, rule, by, reason, "rule {rule}: order {id} is kept: {kept}");
+            tracing::info!(
+                order = id,
+                rule,
+                from,
+                by,
+                reason,
+                message_id = trigger,
+                "rule {rule}: order {id} is kept: {kept}"
+            );
         }
     }
 }
 
-fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, closed: &Closed) {
+fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, closed: &Closed, trigger: Option<&str>) {
     let Closed { id, was, is, message_id, written, late } = closed;
     metrics.rules.closed(rule, by, *late);
     let message_id = message_id.map(tracing::field::display);
-    tracing::info!(order = id, rule, from = was, to = is, by, message_id, "rule {rule}: order {id} closed");
+    tracing::info!(order = id, rule, from = was, to = is, by, message_id, trigger, "rule {rule}: order {id} closed");
     if message_id.is_some() && !written {
         // Closed before, opened again with the same due, and closed again.
         tracing::warn!(order = id, rule, message_id, "rule {rule}: the event of order {id} was in the outbox already");

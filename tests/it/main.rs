@@ -10,6 +10,7 @@
 //! One binary; the module list is the list of promises.
 
 mod boundaries;
+mod closer;
 mod config;
 mod consumers;
 mod delivery;

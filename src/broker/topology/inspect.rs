@@ -26,11 +26,7 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
     let mut check = Check { connection: &connection, settings, known: BTreeSet::new(), report: Report::default() };
     let mut found = Inspection::default();
     for tier in tiers {
-        let target = match &tier.target {
-            Target::Queue(queue) => Some(queue),
-            Target::Exchange { queue, .. } => queue.as_ref(),
-        };
-        if let Some(queue) = target {
+        if let Some(queue) = tier.target.queue() {
             match check.passive(queue).await? {
                 Ok(there) if there.consumer_count() == 0 => {
                     found.notes.push(format!("tier {}: nobody consumes target queue '{queue}'", tier.name));

@@ -22,9 +22,13 @@ pub(super) fn status_text() -> Shape<String> {
     )
 }
 
-/// A list of texts as TOML.
-pub(super) fn show_list(all: &[String]) -> String {
-    format!("[{}]", all.iter().map(|one| quote(one)).collect::<Vec<_>>().join(", "))
+/// A JSON pointer to something inside a document.
+pub(super) fn pointer() -> Shape<String> {
+    let shape = text(MAX_TEXT);
+    Shape::new(shape.show, move |raw| match (shape.read)(raw) {
+        Ok(pointer) if !pointer.starts_with('/') => Err("must be a JSON pointer, such as \"/order/id\"".to_owned()),
+        read => read,
+    })
 }
 
 /// An SQL expression, which may go over several lines.

@@ -140,7 +140,7 @@ impl Round<'_> {
         // Not given up at the stop: what was closed is to be told.
         for (id, closing) in within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await? {
             missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
-            tell::tell(metrics, name, BY, &id, &closing);
+            tell::tell(metrics, name, BY, &id, &closing, None);
         }
         Ok(())
     }

@@ -1,0 +1,141 @@
+//! The closer: consumes the messages of rules, and closes each one's order when it falls due.
+//!
+//! ```text
+//! queue ─▶ intake ─▶ room ─▶ [ rule, order id ─▶ close + event ─▶ ack ]   `concurrency` at a time
+//!                      ▲            │ early, locked, database away: waits, unacked
+//!                      └────────────┤
+//!                                   └─▶ outbox: put off until due, or parked; then ack
+//! ```
+//!
+//! Whatever happens, a message is acked only when there is nothing left to do about it, and doing it twice changes
+//! nothing. So a delivery whose channel is gone is simply forgotten: it comes again.
+
+mod apply;
+mod intake;
+mod order_id;
+mod pace;
+mod plan;
+mod prepared;
+mod room;
+mod rows;
+mod tell;
+
+use super::port::{Delivery, Receipt};
+use crate::admin::health::Health;
+use crate::admin::metrics::Metrics;
+use crate::config::{Closer as Config, Rule};
+use crate::outbox::connect::{Pool, Settings};
+use crate::stop::Stop;
+use crate::tier::Tier;
+use apply::Fate;
+use pace::Pace;
+use plan::Plan;
+use prepared::Prepared;
+use room::{Occupant, Room};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who closes, in events, the log and metrics.
+const BY: &str = "closer";
+
+/// How often a loop that waits shows that it is alive, and the bound by which it must have done so.
+const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// The closer of one relay: one intake a queue, and some that take from all of them.
+#[derive(Debug)]
+pub struct Closer<R> {
+    pool: Pool,
+    settings: Settings,
+    rules: BTreeMap<String, Rule>,
+    plan: Plan,
+    prefetch: usize,
+    max_attempts: u32,
+    pace: Pace,
+    prepared: Prepared,
+    room: Room<Work<R>>,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    stop: Stop,
+}
+
+/// A delivery, and what came of it so far.
+#[derive(Debug)]
+struct Work<R> {
+    delivery: Delivery<R>,
+    /// Failures of this order; they count.
+    failures: u32,
+    /// Times it was put off for something that is not its own fault.
+    waits: u32,
+}
+
+impl<R> Occupant for Work<R> {
+    fn queue(&self) -> &str {
+        &self.delivery.queue
+    }
+}
+
+impl<R: Receipt> Closer<R> {
+    /// A closer that has not begun yet.
+    #[must_use]
+    pub fn new(
+        (pool, settings): (Pool, Settings),
+        config: &Config,
+        tiers: &BTreeMap<String, Tier>,
+        rules: &BTreeMap<String, Rule>,
+        (health, metrics): (Arc<Health>, Arc<Metrics>),
+        stop: Stop,
+    ) -> Self {
+        let plan = Plan::new(config, tiers, rules);
+        plan.queues().for_each(|queue| metrics.closer.start_at_zero(queue));
+        Self {
+            pool,
+            settings,
+            rules: rules.clone(),
+            plan,
+            prefetch: usize::from(config.prefetch),
+            max_attempts: config.max_attempts,
+            pace: Pace::new(config.rate),
+            prepared: Prepared::default(),
+            room: Room::default(),
+            health,
+            metrics,
+            stop,
+        }
+    }
+
+    /// Queues to consume.
+    pub fn queues(&self) -> impl Iterator<Item = &String> {
+        self.plan.queues()
+    }
+
+    /// Takes deliveries one by one until the stop; what it has begun it brings to its end.
+    pub async fn work(&self, name: &str) {
+        while let Some(mut work) = self.patient(name, self.stop.or(self.room.next())).await {
+            let queue = work.delivery.queue.clone();
+            if work.delivery.receipt.stale() {
+                continue;
+            }
+            if self.patient(name, self.stop.or(self.pace.turn())).await.is_none() {
+                break;
+            }
+            match self.patient(name, Box::pin(self.apply(&mut work))).await {
+                Fate::Done => self.patient(name, work.delivery.receipt.ack()).await,
+                Fate::Later(wait) => self.room.later(work, wait),
+            }
+            self.metrics.closer.waiting(&queue, self.room.waiting(&queue));
+        }
+        self.health.retire(name);
+    }
+
+    /// Waits for `work`, showing signs of life meanwhile.
+    async fn patient<T>(&self, name: &str, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            self.health.beat(name, BEAT.1);
+            if let Ok(done) = tokio::time::timeout(BEAT.0, &mut work).await {
+                return done;
+            }
+        }
+    }
+}

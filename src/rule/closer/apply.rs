@@ -1,0 +1,205 @@
+//! One message: which order it is about, whether that is closed now, and what becomes of the message then.
+
+use super::order_id::order_id;
+use super::plan::Home;
+use super::rows::Row;
+use super::tell::shown;
+use super::{BY, Closer, Work};
+use crate::backoff::Backoff;
+use crate::outbox::error::Error;
+use crate::rule::close;
+use crate::rule::closing::{Closing, Kept};
+use crate::rule::port::Receipt;
+use crate::rule::tell::FAILED;
+use std::time::{Duration, SystemTime};
+
+/// Waits while the database is away, and while a rule does not fit its table.
+const AWAY: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
+
+/// Waits after a failure, and for an order that somebody keeps locked.
+const AGAIN: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(30) };
+
+/// How early a message may be and still wait here.
+const NEAR: Duration = Duration::from_secs(5);
+
+/// How soon a pause that has ended is noticed.
+const PAUSED: Duration = Duration::from_secs(2);
+
+/// What becomes of a delivery.
+pub(super) enum Fate {
+    /// Nothing is left to do about it.
+    Done,
+    /// It is looked at again, still unacked, after this time.
+    Later(Duration),
+}
+
+/// Why an order was not looked at, or not closed.
+enum Trouble {
+    /// The database is away, or the rule does not fit its table: the message's fault is none of them.
+    Wait,
+    /// The column cannot have such an id.
+    BadId(String),
+    /// Everything else counts.
+    Failed(String),
+    /// The stop has come.
+    Stopped,
+}
+
+impl<R: Receipt> Closer<R> {
+    /// Does what is to be done about one message now.
+    pub(super) async fn apply(&self, work: &mut Work<R>) -> Fate {
+        let delivery = &work.delivery;
+        let rule = match self.plan.rule(&delivery.queue, delivery.tier.as_deref()) {
+            Ok(rule) => rule,
+            Err(reason) => return self.park(work, None, None, &reason).await,
+        };
+        let pointer = self.rules.get(rule).and_then(|rule| rule.id_pointer.as_deref());
+        let id = match order_id(delivery, rule, pointer) {
+            Ok(id) => id,
+            Err(reason) => return self.park(work, Some(rule), None, &reason).await,
+        };
+        match self.close(rule, &id).await {
+            Ok(closing @ Closing::Closed(_)) => {
+                self.tell(work, rule, &id, &closing);
+                Fate::Done
+            }
+            Ok(Closing::Kept(kept)) => self.kept(work, rule, &id, kept).await,
+            Err(Trouble::Wait) => Self::wait(work, &AWAY),
+            Err(Trouble::Stopped) => Fate::Later(Duration::ZERO),
+            Err(Trouble::BadId(reason)) => self.park(work, Some(rule), Some(&id), &reason).await,
+            Err(Trouble::Failed(reason)) => self.failed(work, rule, &id, &reason).await,
+        }
+    }
+
+    /// Closes the order if it is to be closed.
+    async fn close(&self, rule: &str, id: &str) -> Result<Closing, Trouble> {
+        let sides = (&self.pool, &self.settings);
+        let Some(config) = self.rules.get(rule) else { return Err(Trouble::Failed(format!("no rule {rule}"))) };
+        let prepared = self.prepared.orders(sides, (rule, config), &self.health);
+        let orders = match self.stop.or(prepared).await.ok_or(Trouble::Stopped)? {
+            Ok(Some(orders)) => orders,
+            Ok(None) => return Err(Trouble::Wait),
+            Err(error) => {
+                tracing::debug!(rule, %error, "the closer waits: {error}");
+                return Err(Trouble::Wait);
+            }
+        };
+        // Not given up at the stop: what was closed is to be told.
+        let closing = close::one(&self.pool, &self.settings, &orders, id, BY).await;
+        let error = match closing {
+            Ok(closing) => return Ok(closing),
+            Err(error) => error,
+        };
+        if error.is_away() || error.is_conflict() {
+            tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
+            return Err(Trouble::Wait);
+        }
+        if close::is_bad_id(&error) {
+            return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown(id), config.table)));
+        }
+        // The table may have changed.
+        self.prepared.forget(rule).await;
+        Err(Trouble::Failed(error.to_string()))
+    }
+
+    /// What becomes of the message of an order that was left as it is.
+    async fn kept(&self, work: &mut Work<R>, rule: &str, id: &str, kept: Kept) -> Fate {
+        let full = self.room.waiting(&work.delivery.queue) >= self.prefetch / 2;
+        match kept {
+            Kept::Early { left, .. } if left <= NEAR && !full => {
+                self.count(rule, &kept);
+                // A timer may be up to a millisecond early.
+                Fate::Later(left + Duration::from_millis(1))
+            }
+            Kept::Early { due_at, .. } => self.put_off(work, rule, id, &kept, Some(due_at)).await,
+            Kept::Locked if full => self.put_off(work, rule, id, &kept, None).await,
+            Kept::Locked => {
+                self.count(rule, &kept);
+                Self::wait(work, &AGAIN)
+            }
+            Kept::AskerPaused => Fate::Later(PAUSED),
+            Kept::Unknown
+            | Kept::Status(_)
+            | Kept::Undated
+            | Kept::Paused
+            | Kept::Guarded
+            | Kept::NotBefore
+            | Kept::Observed
+            | Kept::Declined => {
+                self.tell(work, rule, id, &Closing::Kept(kept));
+                Fate::Done
+            }
+        }
+    }
+
+    /// Gives the message back to the outbox: until its order is due, or for half a minute.
+    async fn put_off(&self, work: &mut Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) -> Fate {
+        let Some(home) = self.home(work) else { return Self::wait(work, &AGAIN) };
+        let (row, sides) = (Row::new(&work.delivery, &home, Some(id)), (&self.pool, &self.settings));
+        let written = match until {
+            Some(due_at) => self.stop.or(row.until_due(sides, (rule, id), due_at)).await,
+            None => self.stop.or(row.postpone(sides)).await,
+        };
+        match written {
+            Some(Ok(_)) => {
+                self.tell_put_off(work, rule, id, kept, until);
+                Fate::Done
+            }
+            Some(Err(error)) => Self::unwritten(work, &error),
+            None => Fate::Later(Duration::ZERO),
+        }
+    }
+
+    /// Parks the message, with the reason.
+    async fn park(&self, work: &mut Work<R>, rule: Option<&str>, id: Option<&str>, reason: &str) -> Fate {
+        let Some(home) = self.home(work) else { return Self::wait(work, &AGAIN) };
+        let (row, sides) = (Row::new(&work.delivery, &home, id), (&self.pool, &self.settings));
+        match self.stop.or(row.park(sides, reason)).await {
+            Some(Ok(parked)) => {
+                self.tell_parked(work, rule, id, reason, parked);
+                Fate::Done
+            }
+            Some(Err(error)) => Self::unwritten(work, &error),
+            None => Fate::Later(Duration::ZERO),
+        }
+    }
+
+    fn home(&self, work: &Work<R>) -> Option<Home> {
+        self.plan.home(&work.delivery.queue, work.delivery.tier.as_deref())
+    }
+
+    /// A failure that counts: tried again, and parked at the last.
+    async fn failed(&self, work: &mut Work<R>, rule: &str, id: &str, reason: &str) -> Fate {
+        work.failures += 1;
+        self.metrics.rules.refused(rule, BY, FAILED);
+        let shown = shown(id);
+        let (attempt, most) = (work.failures, self.max_attempts);
+        if attempt >= most {
+            let reason = format!("order {shown} could not be closed: {reason} (attempt {attempt}, the last)");
+            return self.park(work, Some(rule), Some(id), &reason).await;
+        }
+        tracing::warn!(
+            order = shown,
+            rule,
+            by = BY,
+            attempt,
+            "rule {rule}: order {shown} could not be closed (attempt {attempt} of {most}): {reason}"
+        );
+        Fate::Later(AGAIN.wait(attempt))
+    }
+
+    /// A row was not written, so the message is not acked.
+    fn unwritten(work: &mut Work<R>, error: &Error) -> Fate {
+        if error.is_away() {
+            return Self::wait(work, &AWAY);
+        }
+        tracing::warn!(queue = work.delivery.queue, %error, "a message stays in its queue: {error}");
+        Self::wait(work, &AGAIN)
+    }
+
+    /// Something that is nobody's fault.
+    fn wait(work: &mut Work<R>, backoff: &Backoff) -> Fate {
+        work.waits = work.waits.saturating_add(1);
+        Fate::Later(backoff.wait(work.waits))
+    }
+}

@@ -1,0 +1,12 @@
+//! The closer closes an order when its message falls due, and loses no message, whatever the message or the outage.
+
+mod closes;
+mod early;
+mod foreign;
+mod locked;
+mod outage;
+mod parked;
+mod paused;
+mod race;
+mod shop;
+mod stop;
