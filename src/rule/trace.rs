@@ -64,7 +64,7 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
 
 /// The look that closing has, on an order that is not locked.
 fn statement(name: &str, rule: &Rule, names: &Names, schema: &str) -> String {
-    let look = look(&Terms::new(name, rule, names, &quote_ident(schema)), names);
+    let look = look(&Terms::new(name, rule, names, &quote_ident(schema)), names, "'sweep'");
     format!(
         "{look}
 select l.was::text as was, l.due_at, l.kept, now() as now,
@@ -75,13 +75,16 @@ select l.was::text as was, l.due_at, l.kept, now() as now,
 
 fn order(row: &Row, rule: &Rule) -> Result<Order, tokio_postgres::Error> {
     let (status, reason): (Option<String>, Option<String>) = (row.try_get("was")?, row.try_get("kept")?);
+    let overdue_at = row.try_get("due_at")?;
     let (was, late) = (status.as_deref().unwrap_or("null"), row.try_get("late")?);
     let reason = match reason.as_deref() {
         // The end of a pause changes nothing for an order that has left `from`.
-        Some("paused") if !rule.from.iter().any(|from| from == was) => Some("status"),
+        Some("paused" | "asker_paused") if !rule.from.iter().any(|from| from == was) => Some("status"),
+        // Here whoever closes is the sweep; its pause is one like the rule's.
+        Some("asker_paused") => Some("paused"),
         reason => reason,
     };
-    let kept = reason.and_then(|reason| Kept::of(reason, was, late));
+    let kept = reason.and_then(|reason| Kept::of(reason, was, late, overdue_at));
     let observed = (reason.is_none() && rule.mode == Mode::Observe).then_some(Kept::Observed);
-    Ok(Order { overdue_at: row.try_get("due_at")?, now: row.try_get("now")?, kept: kept.or(observed), status })
+    Ok(Order { overdue_at, now: row.try_get("now")?, kept: kept.or(observed), status })
 }

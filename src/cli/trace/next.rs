@@ -107,6 +107,6 @@ fn refused(rule: &str, seen: &Traced) -> Option<String> {
 }
 
 fn early(rule: &str, seen: &Traced) -> Option<String> {
-    let Traced::Order(Order { kept: Some(Kept::Early(_)), overdue_at: Some(at), .. }) = seen else { return None };
+    let Traced::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
     Some(format!("nothing to do: unless it leaves that status, rule {rule} closes the order after {}", utc(*at)))
 }

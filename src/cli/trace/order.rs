@@ -80,7 +80,7 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
         None => "it would be closed now".to_owned(),
         Some(Kept::Status(_)) if order.status.as_deref() == to(known, rule) => return shown(status),
         Some(Kept::Status(_)) => "nothing closes it: that status is none of the rule's `from`".to_owned(),
-        Some(Kept::Early(_)) => "until then it is left alone".to_owned(),
+        Some(Kept::Early { .. }) => "until then it is left alone".to_owned(),
         Some(kept) => format!("it is left alone: {kept}"),
     };
     match &order.kept {
