@@ -80,8 +80,6 @@ fn order(row: &Row, rule: &Rule) -> Result<Order, tokio_postgres::Error> {
     let reason = match reason.as_deref() {
         // The end of a pause changes nothing for an order that has left `from`.
         Some("paused" | "asker_paused") if !rule.from.iter().any(|from| from == was) => Some("status"),
-        // Here whoever closes is the sweep; its pause is one like the rule's.
-        Some("asker_paused") => Some("paused"),
         reason => reason,
     };
     let kept = reason.and_then(|reason| Kept::of(reason, was, late, overdue_at));

@@ -74,7 +74,7 @@ fn paused(known: &Known<'_>, message: &Message) -> Option<String> {
 
 /// A pause that keeps an overdue order open. A paused closer alone does not: the sweep finds the order.
 fn order_paused(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
-    let Traced::Order(Order { kept: Some(Kept::Paused), .. }) = seen else { return None };
+    let Traced::Order(Order { kept: Some(Kept::Paused | Kept::AskerPaused), .. }) = seen else { return None };
     let pause = known.paused(&format!("rule {rule}")).or_else(|| known.paused("sweep"))?;
     Some(format!("paused: {}; when that is over: duebox resume {}", told(pause), shown(&pause.what)))
 }

@@ -83,9 +83,9 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
 async fn a_pause_is_named_where_it_keeps_the_order_open() {
     let (desk, db) = Desk::shop("trace_paused", SHOP, ORDERS).await;
     db.batch_execute("insert into orders values (1, 'pending', 'yesterday'), (2, 'paid', 'yesterday')").await.unwrap();
-    for what in [&["sweep"][..], &["rule", "unpaid"]] {
+    for (what, kept) in [(&["sweep"][..], "asker_paused"), (&["rule", "unpaid"], "paused")] {
         desk.says(&[&["pause"][..], what].concat(), 0, &[]);
-        assert_eq!(seen(&desk, "1", "unpaid")["kept"], "paused");
+        assert_eq!(seen(&desk, "1", "unpaid")["kept"], kept);
         assert!(desk.next("1").ends_with(&format!(": duebox resume {}", what.join(" "))), "{}", desk.next("1"));
         assert_eq!(seen(&desk, "2", "unpaid")["kept"], "status", "the end of the pause changes nothing for it");
         desk.says(&[&["resume"][..], what].concat(), 0, &[]);
