@@ -6,6 +6,7 @@ mod database;
 mod migrate;
 mod pause;
 mod status;
+mod sweep;
 mod trace;
 mod words;
 
@@ -48,6 +49,8 @@ pub enum Command {
     Status(status::Args),
     /// Follow one order: its messages, where they are now, its state, and what to do next
     Trace(trace::Args),
+    /// Close what is overdue, now and in the foreground
+    Sweep(sweep::Args),
     /// Pause something for all relays, over restarts, until it is resumed
     Pause(pause::PauseArgs),
     /// End a pause
@@ -75,6 +78,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<u8> {
         Command::Migrate(args) => migrate::run(args, cli.config.as_deref()).await,
         Command::Status(args) => status::run(&args, cli.config.as_deref()).await,
         Command::Trace(args) => trace::run(&args, cli.config.as_deref()).await,
+        Command::Sweep(args) => sweep::run(&args, cli.config.as_deref()).await,
         Command::Pause(args) => pause::pause(args, cli.config.as_deref()).await,
         Command::Resume(args) => pause::resume(args, cli.config.as_deref()).await,
         Command::Config(ConfigCommand::Show) => config_show::run(cli.config.as_deref()),

@@ -28,6 +28,6 @@ pub use close::one;
 pub use closer::Closer;
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
-pub use sweep::Sweep;
+pub use sweep::{Hears, Sweep, Told};
 pub use tell::FAILED;
 pub use trace::{Order, Traced, trace};

@@ -96,9 +96,11 @@ fn effect(what: &What) -> &'static str {
             "no relay claims rows until it is resumed; what is in flight is finished, sweep and closer go on"
         }
         What::Tier(_) => "no relay claims its rows until it is resumed; what is in flight is finished",
-        What::Closer => "no closer closes orders until it is resumed; the sweep goes on",
+        What::Closer => "no closer closes orders until it is resumed; messages that fall due wait, the sweep goes on",
         What::Sweep => "no sweep closes orders until it is resumed; the closer goes on",
-        What::Rule(_) => "none of its orders is closed until it is resumed",
+        What::Rule(_) => {
+            "none of its orders is closed until it is resumed; messages that fall due meanwhile are acknowledged, the sweep finds their orders after that"
+        }
     }
 }
 
@@ -124,25 +126,33 @@ pub(super) async fn resume(args: ResumeArgs, path: Option<&Path>) -> anyhow::Res
             ));
         }
         None if ended.is_empty() => text.push_str("nothing was paused\n"),
-        _ => text.push_str(after(config, &ended)),
+        _ => text.push_str(&after(config, &ended)),
     }
     text.extend(left.iter().map(|pause| format!("still paused: {}\n", told(pause))));
     print(&text)?;
     Ok(code)
 }
 
-/// When the end of these pauses is felt.
-fn after(config: &Config, ended: &[Pause]) -> &'static str {
-    let rows = ended.iter().any(|pause| pause.what == "relay" || pause.what.starts_with("tier "));
-    match (rows, config.outbox.wake) {
-        (true, Wake::Notify) => "rows that waited leave now\n",
-        (true, Wake::Poll) => "rows that waited leave at the next poll\n",
-        (false, _) => "orders that became overdue meanwhile are found by the next sweep\n",
-    }
+/// When the end of these pauses is felt, a line for each kind.
+fn after(config: &Config, ended: &[Pause]) -> String {
+    let has = |kinds: &[&str]| {
+        ended.iter().any(|pause| pause.what.split(' ').next().is_some_and(|kind| kinds.contains(&kind)))
+    };
+    let rows = match config.outbox.wake {
+        Wake::Notify => "rows that waited leave now\n",
+        Wake::Poll => "rows that waited leave at the next poll\n",
+    };
+    let orders = "orders that became overdue meanwhile are found by the next sweep, or now: duebox sweep --once\n";
+    let lines = [
+        (has(&["relay", "tier"]), rows),
+        (has(&["closer"]), "messages that waited for the closer are looked at within seconds\n"),
+        (has(&["sweep", "rule"]), orders),
+    ];
+    lines.into_iter().filter(|(said, _)| *said).map(|(_, line)| line).collect()
 }
 
 /// Why `what` is not known here, if it is not.
-fn unknown(config: &Config, what: &What) -> Option<String> {
+pub(super) fn unknown(config: &Config, what: &What) -> Option<String> {
     let (kind, name, known): (_, _, Vec<&str>) = match what {
         What::Tier(name) => ("tier", name, config.tiers.keys().map(String::as_str).collect()),
         What::Rule(name) => ("rule", name, config.rules.keys().map(String::as_str).collect()),

@@ -1,5 +1,6 @@
 //! The sweep of one rule: now and then, close the orders that the pipeline missed.
 
+mod once;
 mod round;
 
 use super::orders::{self, Orders, Place};
@@ -15,6 +16,8 @@ use crate::stop::Stop;
 use round::{Missed, Round};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+
+pub use once::{Hears, Told};
 
 /// How often a waiting sweep shows that it is alive, and the bound by which it must have done so.
 const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
@@ -153,7 +156,7 @@ impl Sweep {
         memory.notes = findings.notes;
         let Some(orders) = orders else { return Ok(Missed::all(findings.problems.join("; "))) };
         self.count_older(&orders, memory).await?;
-        let round = Round { sweep: self, pass, orders: &orders };
+        let round = Round { sweep: self, pass, orders: &orders, hears: &|_| {} };
         match self.rule.mode {
             Mode::Enforce => round.close().await,
             Mode::Observe => round.observe(memory).await,

@@ -1,10 +1,13 @@
 //! What operators do by hand, with the daemon up or down: pause and resume, follow an order.
 
 mod pause;
+mod sweep;
 mod trace;
 
 use crate::support::daemon::run_cli;
+use crate::support::db::Db;
 use crate::support::rig::{Base, Rig};
+use crate::support::run::free_port;
 use std::path::PathBuf;
 
 /// A rig with the schema applied and a relay.toml for commands.
@@ -28,6 +31,19 @@ impl Desk {
         let config = rig.folder().join("relay.toml");
         std::fs::write(&config, base.render() + tables).unwrap();
         Self { rig, role: base.role.clone(), config }
+    }
+
+    /// With tables of orders that the relay's role may close, and a broker that is dead.
+    async fn shop(name: &str, toml: &str, tables: &str) -> (Self, Db) {
+        let rig = Rig::new(name);
+        let role = rig.migrated();
+        let base = Base { rabbit_port: free_port(), ..rig.relay_base(&role) };
+        let desk = Self::on(rig, &base, toml);
+        let db = desk.rig.db().await;
+        db.batch_execute(&format!("{tables}; grant select, update on all tables in schema public to {role}"))
+            .await
+            .unwrap();
+        (desk, db)
     }
 
     /// The whole relay.toml.

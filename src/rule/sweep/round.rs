@@ -1,10 +1,10 @@
 //! One pass over the overdue orders of a rule, in batches.
 
-use super::{Broken, Memory, Sweep};
+use super::{Broken, Hears, Memory, Sweep, Told};
 use crate::outbox::connect::within;
 use crate::outbox::error::Error;
 use crate::rule::close;
-use crate::rule::closing::Closing;
+use crate::rule::closing::{Closing, Kept};
 use crate::rule::orders::{Found, Orders, Place};
 use crate::rule::pass::Pass;
 use crate::rule::size::Size;
@@ -31,6 +31,8 @@ pub(super) struct Round<'a> {
     pub(super) sweep: &'a Sweep,
     pub(super) pass: &'a Pass<'a>,
     pub(super) orders: &'a Orders,
+    /// Whoever waits for its end; the log and the metrics are told in any case.
+    pub(super) hears: Hears<'a>,
 }
 
 /// What a pass could not do.
@@ -138,9 +140,16 @@ impl Round<'_> {
         let Sweep { pool, settings, metrics, name, .. } = self.sweep;
         let transaction = self.sweep.patient(close::begin(pool, settings, self.orders)).await??;
         // Not given up at the stop: what was closed is to be told.
-        for (id, closing) in within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await? {
+        let closings = within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await?;
+        for (id, closing) in &closings {
             missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
-            tell::tell(metrics, name, BY, &id, &closing, None);
+            tell::tell(metrics, name, BY, id, closing, None);
+            (self.hears)(Told::Order(id, closing));
+        }
+        // Those that were skipped; in a full batch there are none to look for.
+        let full = closings.len() == ids.len();
+        for id in ids.iter().filter(|id| !full && !closings.iter().any(|(told, _)| told == *id)) {
+            (self.hears)(Told::Order(id, &Closing::Kept(Kept::Locked)));
         }
         Ok(())
     }
@@ -157,6 +166,7 @@ impl Round<'_> {
             missed.problem = Some(error.to_string());
         }
         self.sweep.metrics.rules.refused(rule, BY, FAILED);
+        (self.hears)(Told::Failed(id, error));
         if error.is_conflict() {
             tracing::debug!(order = id, rule, %error, "rule {rule}: order {id} is left to the next pass");
         } else if missed.count <= NAMED {

@@ -75,10 +75,15 @@ async fn a_pause_says_since_when_by_whom_and_why_and_stays_as_it_was_when_it_is_
     assert_eq!(pauses[2]["role"], desk.role.as_str());
     assert!(pauses[2]["age_seconds"].as_f64().unwrap() > 1e6, "{pauses}");
 
-    let left = ["resumed: rule unpaid since 2026", "by the next sweep", "still paused: closer", "still paused: relay"];
+    let left = [
+        "resumed: rule unpaid since 2026",
+        "found by the next sweep, or now",
+        "still paused: closer",
+        "still paused: relay",
+    ];
     desk.says(&["resume", "rule", "unpaid"], 0, &left);
     desk.says(&["resume", "rule", "unpaid"], 0, &["rule unpaid was not paused", "still paused: relay"]);
-    desk.says(&["resume", "--all"], 0, &["resumed: closer", "resumed: relay", "leave now"]);
+    desk.says(&["resume", "--all"], 0, &["resumed: closer", "resumed: relay", "leave now", "for the closer"]);
     desk.says(&["resume", "--all"], 0, &["nothing was paused"]);
     assert_eq!(db.query("select from duebox.state where name like 'pause.%'", &[]).await.unwrap().len(), 0);
 }

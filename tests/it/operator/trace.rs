@@ -8,9 +8,6 @@ mod rights;
 mod rows;
 
 use super::Desk;
-use crate::support::db::Db;
-use crate::support::rig::{Base, Rig};
-use crate::support::run::free_port;
 use serde_json::Value;
 
 /// A delay, a straight way, and a rule over a table of orders.
@@ -24,19 +21,6 @@ const ORDERS: &str = "create table orders (id bigint primary key, status text, d
     create index on orders (due)";
 
 impl Desk {
-    /// With tables of orders that the relay's role may close, and a broker that is dead.
-    async fn shop(name: &str, toml: &str, tables: &str) -> (Self, Db) {
-        let rig = Rig::new(name);
-        let role = rig.migrated();
-        let base = Base { rabbit_port: free_port(), ..rig.relay_base(&role) };
-        let desk = Self::on(rig, &base, toml);
-        let db = desk.rig.db().await;
-        db.batch_execute(&format!("{tables}; grant select, update on all tables in schema public to {role}"))
-            .await
-            .unwrap();
-        (desk, db)
-    }
-
     /// What `trace --json` knows of a key.
     #[track_caller]
     fn known(&self, key: &str) -> Value {

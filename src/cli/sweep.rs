@@ -1,0 +1,161 @@
+//! `duebox sweep --once`: a pass of every rule in the foreground.
+
+use super::database::Database;
+use super::pause::{told, unknown};
+use super::words::{age, shown};
+use super::{FAILED, MISUSED, OK, load, print};
+use crate::admin::health::Health;
+use crate::admin::metrics::Metrics;
+use crate::config::{Config, Mode};
+use crate::outbox::pauses::{Pause, What};
+use crate::outbox::rights::{self, Needs};
+use crate::rule::{Closed, Closing, Kept, Sweep, Told};
+use crate::stop::Stop;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Options of `sweep`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One pass, then end; the daemon does the others
+    #[arg(long, required = true)]
+    once: bool,
+    /// Say what would be closed, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// This rule only
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+}
+
+const NEEDS: Needs = Needs { tables: &[("state", "select"), ("state", "insert"), ("state", "update")], rings: false };
+
+pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
+    let loaded = match load(path)? {
+        Ok(loaded) => loaded,
+        Err(code) => return Ok(code),
+    };
+    let config = &loaded.config;
+    if let Some(unknown) = args.rule.as_ref().and_then(|rule| unknown(config, &What::Rule(rule.clone()))) {
+        print(&format!("{unknown}\n"))?;
+        return Ok(MISUSED);
+    }
+    if config.rules.is_empty() {
+        print("relay.toml has no rule: nothing says which orders are overdue\n")?;
+        return Ok(MISUSED);
+    }
+    let database = Database::of(config)?;
+    let mut good = true;
+    for rule in config.rules.keys().filter(|name| args.rule.as_ref().is_none_or(|rule| rule == *name)) {
+        good &= one(config, &database, rule, args.dry_run).await?;
+    }
+    Ok(if good { OK } else { FAILED })
+}
+
+/// Sweeps by one rule. False: something could not be closed.
+async fn one(config: &Config, database: &Database, name: &str, dry: bool) -> anyhow::Result<bool> {
+    let Some(rule) = config.rules.get(name) else { return Ok(false) };
+    if let Some(pause) = paused(&database.pauses().await?, name) {
+        let what = shown(&pause.what);
+        print(&format!("rule {name}: nothing is closed; paused: {}; duebox resume {what}\n", told(&pause)))?;
+        return Ok(false);
+    }
+    let sweep = Sweep {
+        pool: database.pool.clone(),
+        settings: database.settings.clone(),
+        name: name.to_owned(),
+        rule: rule.clone(),
+        batch: config.sweep.batch,
+        health: Arc::<Health>::default(),
+        metrics: Arc::<Metrics>::default(),
+        stop: Stop::default(),
+    };
+    let count = Mutex::new(Count::default());
+    let hears = |told: Told<'_>| count.lock().unwrap_or_else(PoisonError::into_inner).hear(name, &told);
+    let problem = match Box::pin(sweep.once(dry, &hears)).await {
+        Ok(problem) => problem,
+        Err(error) => return Err(rights::explain(&database.pool, &database.settings, NEEDS, error).await.into()),
+    };
+    let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let said = match (dry, rule.mode) {
+        (true, _) => format!("{} would be closed; nothing was changed", count.overdue),
+        (false, Mode::Observe) => {
+            format!("{} would be closed; nothing was changed, the rule only observes", count.overdue)
+        }
+        (false, Mode::Enforce) => count.told(),
+    };
+    print(&format!("rule {name}: {said}\n"))?;
+    if let Some(problem) = &problem {
+        print(&format!("rule {name}: {problem}\n"))?;
+    }
+    count.printed?;
+    Ok(problem.is_none() && count.failed == 0)
+}
+
+/// What keeps the sweep from applying the rule.
+fn paused(pauses: &[Pause], rule: &str) -> Option<Pause> {
+    let whats = [What::Sweep, What::Rule(rule.to_owned())];
+    pauses.iter().find(|pause| whats.iter().any(|what| pause.is_of(what))).cloned()
+}
+
+/// What became of the orders.
+struct Count {
+    closed: usize,
+    kept: usize,
+    failed: usize,
+    overdue: usize,
+    /// Whether the lines could be printed.
+    printed: anyhow::Result<()>,
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        Self { closed: 0, kept: 0, failed: 0, overdue: 0, printed: Ok(()) }
+    }
+}
+
+impl Count {
+    /// Counts it, and prints its line.
+    fn hear(&mut self, rule: &str, told: &Told<'_>) {
+        match told {
+            Told::Order(_, Closing::Closed(_)) => self.closed += 1,
+            Told::Order(_, Closing::Kept(Kept::Locked)) | Told::Failed(..) => self.failed += 1,
+            Told::Order(_, Closing::Kept(_)) => self.kept += 1,
+            Told::Overdue(_) => self.overdue += 1,
+            Told::Waits | Told::Note(_) => {}
+        }
+        if self.printed.is_ok() {
+            self.printed = print(&format!("rule {rule}: {}\n", line(told)));
+        }
+    }
+
+    fn told(&self) -> String {
+        let Self { closed, kept, failed, .. } = self;
+        format!("{closed} closed, {kept} kept, {failed} could not be closed")
+    }
+}
+
+fn line(told: &Told<'_>) -> String {
+    match told {
+        Told::Waits => "a relay sweeps just now; waiting for the end of its pass".to_owned(),
+        Told::Note(note) => (*note).to_owned(),
+        Told::Order(id, Closing::Closed(closed)) => format!("order {} {}", shown(id), of_closed(closed)),
+        Told::Order(id, Closing::Kept(Kept::Locked)) => {
+            format!("order {} could not be closed: somebody else has it locked, or it is gone", shown(id))
+        }
+        Told::Order(id, Closing::Kept(kept)) => format!("order {} kept: {kept}", shown(id)),
+        Told::Failed(id, error) => format!("order {} could not be closed: {error}", shown(id)),
+        Told::Overdue(id) => format!("order {} would be closed", shown(id)),
+    }
+}
+
+fn of_closed(closed: &Closed) -> String {
+    let Closed { was, is, message_id, written, late, .. } = closed;
+    let is = is.as_deref().unwrap_or("gone");
+    let event = match (message_id, written) {
+        (None, _) => String::new(),
+        (Some(id), true) => format!(", told in message {id}"),
+        (Some(id), false) => format!(", told in message {id} before"),
+    };
+    format!("closed: {} is now {}, overdue for {}{event}", shown(was), shown(is), age(*late))
+}

@@ -1,0 +1,91 @@
+//! One pass now, for whoever asks for it in the foreground.
+
+use super::round::Round;
+use super::{Broken, Sweep};
+use crate::config::Mode;
+use crate::outbox::error::Error;
+use crate::rule::closing::Closing;
+use crate::rule::orders::{self, Orders};
+use crate::rule::pass::{Pass, Taken};
+use std::time::Duration;
+
+/// How often it is looked whether another relay's pass is over.
+const LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// What a pass tells while it goes on.
+#[derive(Debug)]
+pub enum Told<'a> {
+    /// Another relay has the pass; it is waited for.
+    Waits,
+    /// The rule works, but not well.
+    Note(&'a str),
+    /// What became of an order.
+    Order(&'a str, &'a Closing),
+    /// An order could not be closed.
+    Failed(&'a str, &'a Error),
+    /// An order would be closed.
+    Overdue(&'a str),
+}
+
+/// Whoever hears it.
+pub type Hears<'a> = &'a (dyn Fn(Told<'_>) + Sync);
+
+impl Sweep {
+    /// One pass from beginning to end, whenever the last one was; never beside another. What kept it from closing orders.
+    ///
+    /// `dry`, and by a rule that only observes, nothing is changed. Ended halfway, the pass is free for others after 30 s.
+    ///
+    /// # Errors
+    /// Postgres cannot be asked.
+    pub async fn once(&self, dry: bool, hears: Hears<'_>) -> Result<Option<String>, Error> {
+        match self.foreground(dry, hears).await {
+            Ok(problem) => Ok(problem),
+            Err(Broken::Failed(error)) => Err(error),
+            Err(Broken::Stopped) => Ok(Some("stopped".to_owned())),
+        }
+    }
+
+    async fn foreground(&self, dry: bool, hears: Hears<'_>) -> Result<Option<String>, Broken> {
+        let (orders, findings) = orders::prepare(&self.pool, &self.settings, &self.name, &self.rule).await?;
+        findings.notes.iter().for_each(|note| hears(Told::Note(note)));
+        let Some(orders) = orders else { return Ok(Some(findings.problems.join("; "))) };
+        if dry || self.rule.mode == Mode::Observe {
+            self.look(&orders, hears).await?;
+            return Ok(None);
+        }
+        // No period: the pass may be taken as soon as nobody has it.
+        let pass = Pass::new(&self.pool, &self.settings, &self.name, Duration::ZERO);
+        self.wait_for(&pass, hears).await?;
+        let missed = Round { sweep: self, pass: &pass, orders: &orders, hears }.close().await?;
+        if !pass.keep().await? {
+            return Ok(Some("another relay has taken over the pass: this one was silent for too long".to_owned()));
+        }
+        pass.end().await?;
+        Ok(missed.told())
+    }
+
+    async fn wait_for(&self, pass: &Pass<'_>, hears: Hears<'_>) -> Result<(), Broken> {
+        let mut told = false;
+        while let Taken::Later { wait, .. } = pass.take().await? {
+            if !std::mem::replace(&mut told, true) {
+                hears(Told::Waits);
+            }
+            self.patient(tokio::time::sleep(wait.clamp(LOOK.0, LOOK.1))).await?;
+        }
+        Ok(())
+    }
+
+    /// Names what would be closed.
+    async fn look(&self, orders: &Orders, hears: Hears<'_>) -> Result<(), Broken> {
+        let mut place = None;
+        loop {
+            let found = orders.find(&self.pool, &self.settings, place.as_ref(), self.batch).await?;
+            found.iter().filter(|found| found.applies).for_each(|found| hears(Told::Overdue(&found.place.1)));
+            let full = found.len() == self.batch;
+            place = found.into_iter().last().map(|found| found.place);
+            if !full {
+                return Ok(());
+            }
+        }
+    }
+}
