@@ -29,6 +29,23 @@ async fn closing_sets_other_columns_from_the_row_as_it_was() {
     assert_eq!((shop.count(closed).await, shop.db.count("true").await), (3, 3));
 }
 
+/// As an ORM does that has read the order before it was closed.
+#[tokio::test]
+async fn a_version_checked_flush_brings_no_order_back_whose_close_raised_the_version() {
+    for (raised, revived) in [(true, 0), (false, 1)] {
+        let mut shop = Shop::new("rule_flush").await;
+        shop.db.batch_execute("alter table orders add version int default 0, add address text").await.unwrap();
+        if raised {
+            let set = [("version".to_owned(), "version + 1".to_owned())].into();
+            shop.rule.action = Action::Update { to: Some("closed".into()), set };
+        }
+        shop.orders(1..=1, "pending", LONG_AGO).await;
+        assert!(matches!(shop.one("1").await, Closing::Closed(_)));
+        let flush = "update orders set status = 'pending', address = 'x', version = 1 where id = 1 and version = 0";
+        assert_eq!(shop.db.execute(flush, &[]).await.unwrap(), revived, "raised: {raised}");
+    }
+}
+
 #[tokio::test]
 async fn a_rule_without_a_status_of_its_own_reminds_once() {
     let mut shop = Shop::new("rule_reminds").await;
