@@ -49,19 +49,27 @@ pub(super) struct Missed {
 }
 
 impl Round<'_> {
-    /// Closes what is to be closed.
+    /// Closes what is to be closed. A page of orders is found at a time, whatever the guard says of them, and closed in
+    /// batches that keep their own size.
     pub(super) async fn close(&self) -> Result<Missed, Broken> {
         let (mut missed, mut size, mut place) = (Missed::default(), Size::new(self.sweep.batch), None);
-        while let Some(found) = self.next(&mut place, size.rows).await? {
-            let full = found.len() == size.rows;
+        let rows = self.sweep.batch;
+        while let Some(found) = self.next(&mut place, rows).await? {
+            let full = found.len() == rows;
             let ids: Vec<String> = found.into_iter().filter(|found| found.applies).map(|found| found.place.1).collect();
-            if !ids.is_empty() {
-                self.batch(&ids, &mut size, &mut missed).await?;
+            let mut rest = ids.as_slice();
+            while !rest.is_empty() {
+                let (batch, more) = rest.split_at(size.rows.min(rest.len()));
+                self.batch(batch, &mut size, &mut missed).await?;
+                rest = more;
+                self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
+                if missed.problem.is_some() || !rest.is_empty() && !self.keeps().await? {
+                    return Ok(missed);
+                }
             }
-            if !full || missed.problem.is_some() {
+            if !full {
                 break;
             }
-            self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
         }
         Ok(missed)
     }
@@ -95,15 +103,23 @@ impl Round<'_> {
 
     /// The next overdue orders after `place`; none when there are none, or another relay has the pass.
     async fn next(&self, place: &mut Option<Place>, rows: usize) -> Result<Option<Vec<Found>>, Broken> {
-        let sweep = self.sweep;
-        if !sweep.patient(self.pass.keep()).await?? {
-            tracing::debug!(rule = sweep.name, "another relay has taken over the sweep of rule {}", sweep.name);
+        if !self.keeps().await? {
             return Ok(None);
         }
+        let sweep = self.sweep;
         let found = sweep.patient(self.orders.find(&sweep.pool, &sweep.settings, place.as_ref(), rows)).await??;
         let Some(last) = found.last() else { return Ok(None) };
         *place = Some(last.place.clone());
         Ok(Some(found))
+    }
+
+    /// Shows that the pass goes on. False: another relay has taken it over.
+    async fn keeps(&self) -> Result<bool, Broken> {
+        let (kept, rule) = (self.sweep.patient(self.pass.keep()).await??, &self.sweep.name);
+        if !kept {
+            tracing::debug!(rule, "another relay has taken over the sweep of rule {rule}");
+        }
+        Ok(kept)
     }
 
     /// Closes a batch together, or one by one when that fails.

@@ -32,6 +32,17 @@ async fn an_order_that_the_guard_forbids_is_kept() {
     }
 }
 
+#[tokio::test]
+async fn orders_that_the_guard_forbids_hide_no_other() {
+    let shop = Shop::with_payments("rule_guard_many").await;
+    shop.orders(1..=1_200, "pending", 2.0 * LONG_AGO).await;
+    shop.db.batch_execute("insert into payments select i from generate_series(1, 1200) i").await.unwrap();
+    shop.orders(1_201..=1_203, "pending", LONG_AGO).await;
+    assert_eq!(shop.pass().await, None);
+    assert_eq!(shop.count("orders where status = 'closed' and id > 1200").await, 3);
+    assert_eq!(shop.db.count("true").await, 3);
+}
+
 /// Neither yes nor no is no.
 #[tokio::test]
 async fn a_guard_that_does_not_know_keeps_the_order() {
