@@ -9,6 +9,7 @@ use crate::support::relay::START;
 use crate::support::rig::Rig;
 use crate::support::wait::{secs, wait_until};
 use lapin::BasicProperties;
+use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::types::{AMQPValue, FieldTable};
 use std::ops::RangeInclusive;
 
@@ -82,8 +83,16 @@ impl Shop {
 
     /// The same for many.
     pub(super) async fn deliver_all(&self, ids: RangeInclusive<i64>) {
+        let channel = self.broker.channel().await;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        let mut confirms = Vec::new();
         for id in ids {
-            self.deliver(&id.to_string()).await;
+            let (options, properties) =
+                (BasicPublishOptions::default(), message(Some("unpaid-2s"), Some(&id.to_string())));
+            confirms.push(channel.basic_publish("".into(), "due".into(), options, b"{}", properties).await.unwrap());
+        }
+        for confirm in confirms {
+            assert!(confirm.await.unwrap().is_ack(), "the broker refused");
         }
     }
 
