@@ -1,6 +1,7 @@
 //! `[rule.NAME]`: which orders are overdue, and what happens to them then.
 
 mod action;
+mod checks;
 mod event;
 mod values;
 
@@ -39,6 +40,9 @@ pub struct Rule {
     pub time_zone: Option<String>,
     /// How long after `due` an order is overdue, 0 s to 10 years; the delay of `tier` unless set.
     pub after: Duration,
+    /// When the closer looks at an order before it is overdue, counted from a beginning that is the last of them before
+    /// that; empty: it looks once, when the order is overdue.
+    pub checks: Vec<Duration>,
     /// What else must hold for an order to be closed: an SQL predicate over its row `o`.
     pub guard: Option<String>,
     /// Orders that were overdue before this moment are left alone.
@@ -103,7 +107,8 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
     if let Some(rule) = tier.as_deref().and_then(|tier| tiers.unknown(tier)) {
         table.problem("tier", rule);
     }
-    let after = read_after(&mut table, name, tier.as_deref(), tiers);
+    let checks = table.optional("checks", &checks::checks()).unwrap_or_default();
+    let after = read_after(&mut table, name, tier.as_deref(), tiers, &checks);
     let id_pointer = table.optional("id_pointer", &pointer());
     let action = action::read(&mut table, [&id, &status], from.as_deref());
     let event = event::read(&mut table, tiers);
@@ -118,6 +123,7 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
         due: due?,
         time_zone,
         after: after?,
+        checks,
         guard,
         not_before,
         mode,
@@ -130,10 +136,29 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
     })
 }
 
-/// `after`, by default the delay of the rule's tier.
-fn read_after(table: &mut Table<'_>, name: &str, tier: Option<&str>, tiers: &Tiers) -> Option<Duration> {
+/// `after`, by default the last of the checks, or the delay of the rule's tier, which brings the first look.
+fn read_after(
+    table: &mut Table<'_>,
+    name: &str,
+    tier: Option<&str>,
+    tiers: &Tiers,
+    checks: &[Duration],
+) -> Option<Duration> {
     let shape = duration(Duration::ZERO..=MAX_DELAY);
     let delay = tier.and_then(|tier| tiers.built.get(tier)).map(crate::tier::Tier::delay).filter(|d| !d.is_zero());
+    if let Some(last) = checks.last() {
+        let after = table.or("after", *last, &shape);
+        match (checks::first_look(checks, after), delay) {
+            (None, _) => table.problem("checks", "must not end after `after`: the last look is when the order is overdue"),
+            (Some(first), Some(delay)) if first != delay => table.reader.warnings.push(format!(
+                "rule.{name}.checks begin {} after the order, and the delay of its tier is {}: the first look comes then",
+                show_duration(first),
+                show_duration(delay)
+            )),
+            _ => {}
+        }
+        return Some(after);
+    }
     let Some(delay) = delay else {
         // A tier with problems of its own has a delay that is not known yet: no second problem for that.
         let broken = tier.is_some_and(|tier| !tiers.built.contains_key(tier));

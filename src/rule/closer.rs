@@ -11,6 +11,7 @@
 //! nothing. So a delivery whose channel is gone is simply forgotten: it comes again.
 
 mod apply;
+mod checks;
 mod intake;
 mod order_id;
 mod pace;

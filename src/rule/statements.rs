@@ -155,6 +155,7 @@ mod tests {
             mode: Mode::Enforce,
             action: Action::Update { to: Some("closed".into()), set: [("Closed".into(), "now()".into())].into() },
             tier: None,
+            checks: Vec::new(),
             id_pointer: None,
             event: None,
             every: Duration::from_secs(300),

@@ -1,5 +1,6 @@
 //! One message: which order it is about, whether that is closed now, and what becomes of the message then.
 
+use super::checks;
 use super::order_id::order_id;
 use super::plan::Home;
 use super::rows::Row;
@@ -106,12 +107,17 @@ impl<R: Receipt> Closer<R> {
     async fn kept(&self, work: &mut Work<R>, rule: &str, id: &str, kept: Kept) -> Fate {
         let full = self.room.waiting(&work.delivery.queue) >= self.prefetch / 2;
         match kept {
-            Kept::Early { left, .. } if left <= NEAR && !full => {
+            Kept::Early { left, due_at } => {
+                let checks = self.rules.get(rule).map_or(&[][..], |rule| &rule.checks);
+                let look = checks::next(checks, due_at, due_at - left);
+                let left = left.saturating_sub(due_at.duration_since(look).unwrap_or_default());
+                if left > NEAR || full {
+                    return self.put_off(work, rule, id, &kept, Some(look)).await;
+                }
                 self.count(rule, &kept);
                 // A timer may be up to a millisecond early.
                 Fate::Later(left + Duration::from_millis(1))
             }
-            Kept::Early { due_at, .. } => self.put_off(work, rule, id, &kept, Some(due_at)).await,
             Kept::Locked if full => self.put_off(work, rule, id, &kept, None).await,
             Kept::Locked => {
                 self.count(rule, &kept);

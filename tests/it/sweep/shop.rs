@@ -153,6 +153,7 @@ fn rule() -> Rule {
         mode: Mode::Enforce,
         action: to("closed"),
         tier: None,
+        checks: Vec::new(),
         id_pointer: None,
         event: Some(Event { tier: "now".into(), type_: "order.closed".into(), routing_key: None, payload: None }),
         every: secs(3600),
