@@ -1,6 +1,11 @@
--- Purpose: the demo's shop: its orders, and what its consumer saw.
+-- Purpose: the demo's shop: its items and orders, and the events that somebody received.
 create schema duebox_demo_shop;
 set search_path = duebox_demo_shop;
+
+create table items (
+    stock int not null check (stock >= 0)
+);
+insert into items values (10);
 
 create table orders (
     id         bigint generated always as identity primary key,
@@ -12,24 +17,17 @@ create table orders (
 -- Serves the sweep: orders in a status, oldest first.
 create index on orders (status, created_at);
 
-create table arrived (
-    seq   bigint generated always as identity primary key,
-    queue text not null,
-    id    bigint not null,
-    at    timestamptz not null default clock_timestamp(),
-    found text,
-    now   text
-);
-
--- What a consumer does with a message about an order: look at the order, and close it only if it is still unpaid. So a
--- message that comes twice, or late, does no harm.
-create function due(order_id bigint) returns void language plpgsql as $$
-declare
-    before text;
+-- What the shop does with an order that is closed, in the same transaction: its item is for sale again.
+create function release() returns trigger language plpgsql as $$
 begin
-    select status into before from duebox_demo_shop.orders where id = order_id for update;
-    update duebox_demo_shop.orders set status = 'closed', closed_at = clock_timestamp()
-    where id = order_id and status = 'unpaid';
-    insert into duebox_demo_shop.arrived (queue, id, found, now)
-    select 'due', id, before, status from duebox_demo_shop.orders where id = order_id;
+    update duebox_demo_shop.items set stock = stock + 1;
+    return null;
 end $$;
+create trigger release after update on orders for each row
+    when (old.status = 'unpaid' and new.status = 'closed') execute function release();
+
+create table arrived (
+    seq bigint generated always as identity primary key,
+    id  bigint not null,
+    at  timestamptz not null default clock_timestamp()
+);
