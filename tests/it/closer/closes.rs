@@ -64,7 +64,7 @@ async fn late_and_double_messages_and_unknown_orders_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_of_another_application_is_read_by_its_queue_and_the_pointer() {
     let shop = Shop::new("closer_pointer").await;
-    let daemon = shop.launch("rate = 50", "id_pointer = \"/order/id\"\n");
+    let daemon = shop.launch("", "id_pointer = \"/order/id\"\n");
     daemon.wait_log("the closer consumes queue 'due'", secs(30));
     shop.orders(1..=3, "pending", LONG_AGO).await;
     for body in [r#"{"order": {"id": 1}}"#, r#"{"order": {"id": "2"}}"#] {
@@ -72,4 +72,18 @@ async fn a_message_of_another_application_is_read_by_its_queue_and_the_pointer()
     }
     shop.wait_acked().await;
     assert_eq!((shop.closed().await, shop.status(3).await), (2, "pending".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_burst_is_closed_at_the_rate_that_is_set() {
+    let shop = Shop::new("closer_rate").await;
+    shop.orders(1..=8, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=8).await;
+    let daemon = shop.daemon("rate = 4");
+    wait_until(secs(30), async || shop.closed().await == 8).await;
+    let span = "select extract(epoch from max(created_at) - min(created_at))::float8 from duebox.outbox";
+    let span: f64 = shop.db.query_one(span, &[]).await.unwrap().get(0);
+    // Seven gaps of a quarter of a second, but for the time that the first took itself.
+    assert!(span > 1.2, "{span}");
+    drop(daemon);
 }
