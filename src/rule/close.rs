@@ -128,6 +128,13 @@ pub(super) fn is_bad_id(error: &Error) -> bool {
     matches!(error, Error::Statement { what: LOCK_ONE, cause } if bad(cause))
 }
 
+/// Whether closing ran into its bounds: somebody keeps locked what a trigger or a function writes, or the database is slow.
+/// Which of the two cannot be told: who waits for a row waits for several locks, each with a bound of its own.
+pub(super) fn is_out_of_time(error: &Error) -> bool {
+    let bounds = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
+    matches!(error, Error::Statement { cause, .. } if cause.code().is_some_and(|code| bounds.contains(code)))
+}
+
 /// Locks one order; none: somebody else kept it locked.
 async fn lock(
     pool: &Pool,

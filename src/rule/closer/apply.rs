@@ -23,6 +23,9 @@ const AGAIN: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::fro
 /// How early a message may be and still wait here.
 const NEAR: Duration = Duration::from_secs(5);
 
+/// Waits for a locked order after which somebody should look at it: a minute.
+const LONG: u32 = 6;
+
 /// How soon a pause that has ended is noticed.
 const PAUSED: Duration = Duration::from_secs(2);
 
@@ -91,6 +94,10 @@ impl<R: Receipt> Closer<R> {
             Ok(closing) => return Ok(closing),
             Err(error) => error,
         };
+        // The order may be free; what else it takes is not.
+        if close::is_out_of_time(&error) {
+            return Ok(Closing::Kept(Kept::Locked));
+        }
         if error.is_away() || error.is_conflict() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             return Err(Trouble::Wait);
@@ -121,6 +128,10 @@ impl<R: Receipt> Closer<R> {
             Kept::Locked if full => self.put_off(work, rule, id, &kept, None).await,
             Kept::Locked => {
                 self.count(rule, &kept);
+                if work.waits == LONG {
+                    let id = shown(id);
+                    tracing::warn!(order = id, rule, "rule {rule}: order {id} stays locked, or closing it is too slow");
+                }
                 Self::wait(work, &AGAIN)
             }
             Kept::AskerPaused => Fate::Later(PAUSED),
