@@ -11,6 +11,9 @@ use tracing_subscriber::filter::ParseError;
 /// lost connections is said again by us, in words.
 const QUIET: &str = "lapin=off,tokio_postgres=warn,deadpool=off,deadpool_postgres=off";
 
+/// Lines that wait for a slow reader: a megabyte or so.
+const LINES: usize = 4_000;
+
 /// Writes what is left when it is dropped, unless nobody reads.
 pub type Writer = WorkerGuard;
 
@@ -21,7 +24,8 @@ pub type Writer = WorkerGuard;
 /// `log.level` is not a filter.
 pub fn start(log: &Log) -> Result<Writer, ParseError> {
     let filter = EnvFilter::builder().parse(format!("{},{QUIET}", log.level))?;
-    let (writer, guard) = NonBlockingBuilder::default().lossy(true).finish(std::io::stderr());
+    let (writer, guard) =
+        NonBlockingBuilder::default().lossy(true).buffered_lines_limit(LINES).finish(std::io::stderr());
     // NO_COLOR is honoured by the subscriber; a pipe or the journal must not get colour codes.
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

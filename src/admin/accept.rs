@@ -2,7 +2,6 @@
 //! relay needs to connect again.
 
 use axum::serve::Listener;
-use socket2::{SockRef, TcpKeepalive};
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +39,6 @@ impl Listener for Few {
 
     async fn accept(&mut self) -> (Watched, SocketAddr) {
         let (stream, from) = Listener::accept(&mut self.listener).await;
-        watch_over(&stream);
         self.open.retain(|open| !open.is_cancelled());
         if self.open.len() >= CONNECTIONS
             && let Some(oldest) = self.open.pop_front()
@@ -56,13 +54,6 @@ impl Listener for Few {
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
-}
-
-/// A reader whose machine vanished is given up after a minute and a half, instead of keeping its socket here for good.
-fn watch_over(stream: &TcpStream) {
-    let keepalive = TcpKeepalive::new().with_time(Duration::from_secs(60)).with_interval(Duration::from_secs(10));
-    // In vain only on a socket that has just been closed.
-    drop(SockRef::from(stream).set_tcp_keepalive(&keepalive.with_retries(3)));
 }
 
 /// A connection that fails when it has been silent for too long, or has to make room.

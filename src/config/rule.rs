@@ -40,8 +40,7 @@ pub struct Rule {
     pub time_zone: Option<String>,
     /// How long after `due` an order is overdue, 0 s to 10 years; the delay of `tier` unless set.
     pub after: Duration,
-    /// When the closer looks at an order before it is overdue, counted from a beginning that is the last of them before
-    /// that; empty: it looks once, when the order is overdue.
+    /// Looks of the closer at an order, the last when it is overdue, all counted from one beginning; empty: that one only.
     pub checks: Vec<Duration>,
     /// What else must hold for an order to be closed: an SQL predicate over its row `o`.
     pub guard: Option<String>,

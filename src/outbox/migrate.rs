@@ -99,8 +99,8 @@ pub async fn apply(
         tx.batch_execute(&format!("{file}{}", record(number))).await.map_err(doing)?;
     }
     tx.batch_execute(&trigger.sql()).await.map_err(MigrateError::while_("setting the doorbell"))?;
-    let rings =
-        "select exists (select 1 from pg_trigger where tgrelid = 'outbox'::regclass and tgname = 'outbox_bell')";
+    let rings = "select exists (select 1 from pg_trigger where tgrelid = 'outbox'::regclass and tgname = 'outbox_bell' \
+                 and tgenabled in ('O', 'A'))";
     let rings = tx.query_typed_one(rings, &[]).await.and_then(|row| row.try_get(0));
     let rings = rings.map_err(MigrateError::while_("looking at the doorbell"))?;
     tx.batch_execute(&granting).await.map_err(MigrateError::while_("granting"))?;

@@ -1,4 +1,4 @@
-//! What a decided batch adds to the metrics: counted from what the broker said, not from what became of the rows.
+//! What a decided batch adds to the metrics: counted from what the broker said, and sent and parked from what is written.
 
 use super::Fate;
 use crate::verdict::{Attempt, Outcome};

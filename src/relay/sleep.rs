@@ -7,12 +7,13 @@
 //! awake ──nothing found──▶ lingering ──still nothing──▶ release K, then note who is inserting
 //!   ▲                                                        │
 //!   │                                     leaving: look, and wait until none of those is left
-//!   └──────────── any row found ─────────────────────────────┤
+//!   └──────────── rows come fast ────────────────────────────┤
 //!                                                            ▼
 //!                            asleep  ◀── a look after the last of them has ended found nothing
 //! ```
 //!
-//! A producer that starts after the release sees K free, and rings. `tests/it/doorbell/model.rs` explores this machine
+//! A single row changes nothing on this way: it is claimed, and the next look is the one that counts. A producer that
+//! starts after the release sees K free, and rings. `tests/it/doorbell/model.rs` explores this machine
 //! with producers and crashes in every order.
 
 use std::time::Duration;

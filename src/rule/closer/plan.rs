@@ -74,11 +74,12 @@ impl Plan {
         }
     }
 
-    /// The tier that takes a message of `queue` back: its own, if that leads to the queue.
+    /// The tier that takes a message of `queue` back: its own, if that leads to the queue, else one that a rule is about.
     pub(super) fn home(&self, queue: &str, tier: Option<&str>) -> Option<Home> {
         let ends_here = |(_, (end, _)): &(&String, &(Option<String>, bool))| end.as_deref() == Some(queue);
         let own = tier.and_then(|tier| self.tiers.get_key_value(tier)).filter(ends_here);
-        let (tier, (_, row_key)) = own.or_else(|| self.tiers.iter().find(ends_here))?;
+        let ruled = || self.rules.keys().filter_map(|tier| self.tiers.get_key_value(tier)).find(ends_here);
+        let (tier, (_, row_key)) = own.or_else(ruled).or_else(|| self.tiers.iter().find(ends_here))?;
         Some(Home { tier: tier.clone(), row_key: *row_key })
     }
 }

@@ -84,3 +84,22 @@ async fn a_table_that_does_not_fit_is_said_and_no_message_is_lost_over_it() {
     wait_until(secs(30), async || shop.status(1).await == "closed").await;
     wait_until(secs(30), async || daemon.get("/readyz").is_some_and(|(_, text)| !text.contains("grant update"))).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_without_an_identity_that_comes_again_after_a_requeue_is_parked_again() {
+    let shop = Shop::new("closer_nameless").await;
+    let _daemon = shop.daemon("");
+    let nameless = async || shop.publish(b"nonsense", lapin::BasicProperties::default()).await;
+    let parked = async |count| {
+        wait_until(secs(30), async || shop.db.count("parked_at is not null and sent_at is null").await == count).await;
+        shop.wait_acked().await;
+    };
+    nameless().await;
+    parked(1).await;
+    shop.db.execute("select duebox.requeue(message_id) from duebox.outbox", &[]).await.unwrap();
+    // It has an identity now, and a row of its own.
+    wait_until(secs(30), async || shop.db.count("true").await == 2).await;
+    parked(1).await;
+    nameless().await;
+    parked(2).await;
+}
