@@ -89,7 +89,7 @@ async fn a_table_that_does_not_fit_is_said_and_no_message_is_lost_over_it() {
 async fn a_message_without_an_identity_that_comes_again_after_a_requeue_is_parked_again() {
     let shop = Shop::new("closer_nameless").await;
     let _daemon = shop.daemon("");
-    let nameless = async || shop.publish(b"nonsense", lapin::BasicProperties::default()).await;
+    let nameless = async || shop.publish(b"nonsense", BasicProperties::default()).await;
     let parked = async |count| {
         wait_until(secs(30), async || shop.db.count("parked_at is not null and sent_at is null").await == count).await;
         shop.wait_acked().await;
