@@ -7,6 +7,7 @@ select format('%I.%I', n.nspname, p.proname) as function_name,
        quote_ident(n.nspname) as schema_name,
        quote_ident(current_user) as role_name,
        format('%I.%I(%s)', n.nspname, p.proname, pg_get_function_identity_arguments(p.oid)) as signature,
+       p.prorettype = 'void'::regtype as is_void,
        has_schema_privilege(n.oid, 'usage') as may_enter,
        has_function_privilege(p.oid, 'execute') as may_execute,
        p.prokind = 'f' and not p.proretset and p.pronargs >= 1 and p.pronargs - p.pronargdefaults <= 1

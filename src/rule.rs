@@ -30,4 +30,5 @@ pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::{Hears, Sweep, Told};
 pub use tell::FAILED;
+pub(crate) use tell::utc;
 pub use trace::{Order, Traced, trace};

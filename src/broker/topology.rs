@@ -19,6 +19,9 @@ use std::collections::BTreeSet;
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 
+/// How often a target queue that we declare hands a message out again: in effect for ever, to every version.
+const REDELIVERIES: i64 = 1_000_000_000;
+
 /// Declares what is missing for `tiers` and checks the rest.
 ///
 /// # Errors
@@ -122,9 +125,9 @@ impl Check<'_> {
         }
         let mut arguments = Arguments::from([("x-queue-type".to_owned(), Argument::Text("quorum".to_owned()))]);
         let plain = arguments.clone();
-        // From 4.0 on a quorum queue drops a message after 20 redeliveries unless told otherwise; brokers before that
-        // know no such default and refuse -1.
-        arguments.insert("x-delivery-limit".to_owned(), Argument::Int(-1));
+        // From 4.0 on a quorum queue drops a message after 20 redeliveries unless told otherwise. Not by -1: to brokers
+        // before that it means none at all, and 3.10 drops each message at its first (measured).
+        arguments.insert("x-delivery-limit".to_owned(), Argument::Int(REDELIVERIES));
         let mut declared = self.declare(queue, &arguments).await?;
         if matches!(&declared, Err(refusal) if refusal.code == PRECONDITION_FAILED) {
             declared = self.declare(queue, &plain).await?;

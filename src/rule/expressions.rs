@@ -84,13 +84,13 @@ fn relations(plan: &serde_json::Value, found: &mut BTreeSet<String>) {
     parts.chain(fields).for_each(|part| relations(part, found));
 }
 
-/// The function of the rule, qualified and quoted; none after a problem.
+/// The function of the rule, qualified and quoted, and whether it returns nothing; none after a problem.
 pub(super) async fn function(
     probe: Probe<'_>,
     rule: &Rule,
     names: &Names,
     problems: &mut Vec<String>,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<(String, bool)>, Error> {
     let Action::Function(function) = &rule.action else { return Ok(None) };
     let parameters = [(function as _, Type::TEXT), (&names.id_type as _, Type::TEXT)];
     let found = match probe.ask("", FUNCTION, &parameters).await? {
@@ -102,16 +102,18 @@ pub(super) async fn function(
     };
     let called = match found {
         Err(problem) => Err(problem),
-        Ok(name) => {
+        Ok((name, void)) => {
             let call = format!("select {name}(o.{}) from {} o", quote_ident(&rule.id), names.table);
             let answer = probe.explain(&call).await?;
-            answer.map(|_| name).map_err(|reason| format!("function = '{function}' does not take the id: {reason}"))
+            answer
+                .map(|_| (name, void))
+                .map_err(|reason| format!("function = '{function}' does not take the id: {reason}"))
         }
     };
     Ok(called.map_err(|problem| problems.push(problem)).ok())
 }
 
-fn judge(row: &Row) -> Result<Result<String, String>, tokio_postgres::Error> {
+fn judge(row: &Row) -> Result<Result<(String, bool), String>, tokio_postgres::Error> {
     let (signature, role): (String, String) = (row.try_get("signature")?, row.try_get("role_name")?);
     Ok(if !row.try_get::<_, bool>("is_fit")? {
         Err(format!("function {signature} must take an id alone and return boolean or void, no set"))
@@ -121,7 +123,7 @@ fn judge(row: &Row) -> Result<Result<String, String>, tokio_postgres::Error> {
     } else if !row.try_get::<_, bool>("may_execute")? {
         Err(format!("missing privilege: grant execute on function {signature} to {role};"))
     } else {
-        Ok(row.try_get("function_name")?)
+        Ok((row.try_get("function_name")?, row.try_get("is_void")?))
     })
 }
 

@@ -1,7 +1,7 @@
 //! The orders of one rule: finding those that are overdue, once everything about the rule is known to be right.
 
 use super::probe::Probe;
-use super::statements::Statements;
+use super::statements::{Close, Statements};
 use super::terms::Names;
 use super::{expressions, table};
 use crate::config::{Action, Mode, Rule};
@@ -74,16 +74,16 @@ pub async fn prepare(
         expressions::check_zone(probe, zone, problems).await?;
     }
     expressions::check(probe, rule, &names, problems).await?;
-    let mut rule = rule.clone();
+    let (mut rule, mut void) = (rule.clone(), false);
     if let Some(function) = expressions::function(probe, &rule, &names, problems).await? {
-        rule.action = Action::Function(function);
+        (rule.action, void) = (Action::Function(function.0), function.1);
     }
     let rule = &rule;
     if !problems.is_empty() {
         return Ok((None, findings));
     }
     let others = expressions::other_tables(probe, rule, &names).await?;
-    let statements = Statements::new(name, rule, &names, &settings.schema, others.is_empty());
+    let statements = Statements::new(name, rule, &names, &settings.schema, (others.is_empty(), void));
     let due = if rule.time_zone.is_some() { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
     let (has_event, sets_no_status) = (rule.event.is_some(), rule.action.to().is_none());
     let orders = Orders { rule: name.to_owned(), mode: rule.mode, has_event, sets_no_status, statements, due };
@@ -130,6 +130,11 @@ async fn check_values(probe: Probe<'_>, rule: &Rule, names: &Names, problems: &m
 }
 
 impl Orders {
+    /// Whether each order has a transaction of its own: what a function does to one may be what another is looked at for.
+    pub(super) fn one_by_one(&self) -> bool {
+        matches!(self.statements.close, Close::Function { .. })
+    }
+
     /// Overdue orders after `after`, oldest first, and at most `limit`; none is locked.
     pub(super) async fn find(
         &self,

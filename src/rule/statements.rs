@@ -54,7 +54,7 @@ impl Statements {
     ///
     /// The guard is looked at while looking for orders: cheap where it reads nothing but the order, so that an index can
     /// serve it; otherwise once for each that was found, so that every look ends.
-    pub(super) fn new(name: &str, rule: &Rule, names: &Names, schema: &str, cheap_guard: bool) -> Self {
+    pub(super) fn new(name: &str, rule: &Rule, names: &Names, schema: &str, (cheap_guard, void): (bool, bool)) -> Self {
         let schema = quote_ident(schema);
         let terms = Terms::new(name, rule, names, &schema);
         let (filter, column) =
@@ -65,7 +65,7 @@ impl Statements {
                 Close::Update(closing::update(&terms, names, rule, name, &schema, (to.as_deref(), set)))
             }
             Action::Function(function) => Close::Function {
-                call: closing::call(&terms, names, function),
+                call: closing::call(&terms, names, (function, void)),
                 finish: closing::finish(&terms, names, rule, name, &schema),
             },
         };
@@ -169,7 +169,7 @@ mod tests {
             id_type: "pg_catalog.int8".into(),
             status_type: "shop.\"State\"".into(),
         };
-        let statements = Statements::new("un'paid", rule, &names, "Out Box", true);
+        let statements = Statements::new("un'paid", rule, &names, "Out Box", (true, false));
         let Close::Update(close) = statements.close.clone() else { panic!("a function") };
         (statements, close)
     }

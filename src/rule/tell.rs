@@ -2,6 +2,7 @@
 
 use super::closing::{Closed, Closing, Kept};
 use crate::admin::metrics::Metrics;
+use std::time::SystemTime;
 
 /// Reason of an order that could not be closed, beside those of [`super::Kept`].
 pub const FAILED: &str = "error";
@@ -42,5 +43,32 @@ fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, closed: &Closed,
     if message_id.is_some() && !written {
         // Closed before, opened again with the same due, and closed again.
         tracing::warn!(order = id, rule, message_id, "rule {rule}: the event of order {id} was in the outbox already");
+    }
+}
+
+/// The last moment of the year 9999 in seconds, after which a time has no such form.
+const LAST: u64 = 253_402_300_799;
+
+/// A moment in UTC, to the millisecond.
+pub(crate) fn utc(at: SystemTime) -> String {
+    match at.duration_since(SystemTime::UNIX_EPOCH) {
+        Err(_) => "before 1970".to_owned(),
+        Ok(since) if since.as_secs() > LAST => "after the year 9999".to_owned(),
+        Ok(_) => humantime::format_rfc3339_millis(at).to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn any_time_of_postgres_can_be_printed() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        assert_eq!(utc(epoch + Duration::from_millis(1)), "1970-01-01T00:00:00.001Z");
+        assert_eq!(utc(epoch - Duration::from_secs(1)), "before 1970");
+        assert_eq!(utc(epoch + Duration::from_secs(LAST)), "9999-12-31T23:59:59.000Z");
+        assert_eq!(utc(epoch + Duration::from_secs(LAST + 1)), "after the year 9999");
     }
 }

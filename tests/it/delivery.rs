@@ -3,6 +3,7 @@
 mod memory;
 mod on_time;
 mod own_time;
+mod redelivered;
 mod refused;
 mod several;
 mod turns;

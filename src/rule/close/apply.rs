@@ -21,6 +21,9 @@ const STILL: &str = "the rule still applies to an order after its `set` or `func
     status, a later due, or what the guard looks at (guard = \"reminded_at is null\", \
     set = { reminded_at = \"now()\" })";
 
+/// Whether it closed the order, and an event is due, is not known.
+const NULL: &str = "the rule's `function` returned null: it must return true, false (it did nothing), or void";
+
 /// Closes the locked orders that are to be closed, and commits; what became of each.
 pub(super) async fn apply(
     transaction: Transaction,
@@ -103,7 +106,9 @@ async fn call_function(
                 called.was.push(look.was);
                 called.late.push(look.late);
             }
-            (None, _) => closings.push((look.id, Closing::Kept(Kept::Declined))),
+            (None, Some(_)) => closings.push((look.id, Closing::Kept(Kept::Declined))),
+            // What it did is not known.
+            (None, None) => return Err(Error::Refused(NULL)),
         }
     }
     let rows = transaction.run(FINISH, async |client| {

@@ -44,9 +44,10 @@ impl<'a> Row<'a> {
     pub(super) fn new<R>(delivery: &'a Delivery<R>, home: &'a Home, key: Option<&str>) -> Self {
         let text = |text: &str| text.replace('\0', "");
         let key = key.or(delivery.key.as_deref()).map(text).filter(|key| key.len() <= MAX_KEY);
-        // The body as well: not everybody's message ids are unique.
+        // Key, tier and body as well: not everybody has message ids, or unique ones.
         let id = delivery.message_id.as_deref().unwrap_or_default();
-        let identity = [delivery.queue.as_bytes(), b"\0", id.as_bytes(), b"\0", &delivery.body].concat();
+        let named = [id, delivery.key.as_deref().unwrap_or_default(), delivery.tier.as_deref().unwrap_or_default()];
+        let identity = [delivery.queue.as_bytes(), b"\0", named.join("\0").as_bytes(), b"\0", &delivery.body].concat();
         Self {
             tier: &home.tier,
             key,

@@ -3,7 +3,7 @@
 use super::{BY, Closer, Work};
 use crate::rule::closing::{Closing, Kept};
 use crate::rule::port::Receipt;
-use crate::rule::tell;
+use crate::rule::tell::{self, utc};
 use std::time::SystemTime;
 use uuid::Uuid;
 
@@ -23,7 +23,7 @@ impl<R: Receipt> Closer<R> {
         let (id, reason, message_id) = (shown(id), kept.reason(), work.delivery.message_id.as_deref());
         self.count(rule, kept);
         self.metrics.closer.put_off(&work.delivery.queue);
-        let until = until.map(|until| humantime::format_rfc3339_millis(until).to_string());
+        let until = until.map(utc);
         tracing::info!(
             order = id,
             rule,

@@ -6,7 +6,8 @@ use crate::outbox::migrate::{quote_ident, quote_literal};
 use std::collections::BTreeMap;
 
 /// One statement, so that an event without its close, or a close without its event, cannot be written. A locked row
-/// cannot change between the look and the update; the conditions on it stand in both all the same.
+/// cannot change between the look and the update; the conditions on it stand in both all the same, since an id that is
+/// not unique would bring rows into the update that the look has kept.
 ///
 /// A trigger of the shop's may keep an order, and what is set may leave the rule applying: only an order that is `to`
 /// afterwards, or to which the rule no longer applies, is done.
@@ -18,7 +19,8 @@ pub(super) fn update(
     schema: &str,
     (to, set): (Option<&str>, &BTreeMap<String, String>),
 ) -> String {
-    let Terms { id, status, from, .. } = terms;
+    let Terms { id, status, from, guard, .. } = terms;
+    let recent = terms.recent();
     let (look, overdue, table) =
         (look(terms, names, "$3::text"), terms.overdue(std::time::Duration::ZERO), &names.table);
     let to = to.map(|to| constant(to, &names.status_type));
@@ -38,6 +40,8 @@ closed as (
      where o.{id} in (select l.id from duebox_look l where l.kept is null)
        and o.{status} in ({from})
        and {overdue}
+       and {recent}
+       and {guard}
     returning o.{id} as id, o.{status} as status, {done} as done{payload}),
 named as (
     select id, message_id from unnest($1::text[]::{id_type}[], $2::uuid[]) as n (id, message_id)),
@@ -79,12 +83,14 @@ pub(crate) fn look(terms: &Terms, names: &Names, by: &str) -> String {
 }
 
 /// Calls the function once for each order that is to be closed. Its answer as text: void is empty.
-pub(super) fn call(terms: &Terms, names: &Names, function: &str) -> String {
+pub(super) fn call(terms: &Terms, names: &Names, (function, void): (&str, bool)) -> String {
     let look = look(terms, names, "$2::text");
+    // Nothing is null from a function in SQL, and an empty text from one in PL/pgSQL.
+    let said = if void { format!("coalesce({function}(l.id)::text, '')") } else { format!("{function}(l.id)::text") };
     format!(
         "{look}
 select l.id::text as id, l.was::text as was, l.kept, l.due_at, extract(epoch from now() - l.due_at)::float8 as late,
-       case when l.kept is null then {function}(l.id)::text end as said
+       case when l.kept is null then {said} end as said
   from duebox_look l"
     )
 }

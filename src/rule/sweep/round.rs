@@ -59,7 +59,8 @@ impl Round<'_> {
             let ids: Vec<String> = found.into_iter().filter(|found| found.applies).map(|found| found.place.1).collect();
             let mut rest = ids.as_slice();
             while !rest.is_empty() {
-                let (batch, more) = rest.split_at(size.rows.min(rest.len()));
+                let most = if self.orders.one_by_one() { 1 } else { size.rows };
+                let (batch, more) = rest.split_at(most.min(rest.len()));
                 self.batch(batch, &mut size, &mut missed).await?;
                 rest = more;
                 self.sweep.patient(tokio::time::sleep(PAUSE)).await?;

@@ -61,3 +61,24 @@ async fn a_prefetch_full_of_early_messages_starves_no_order_that_is_due() {
     shop.wait_acked().await;
     shop.events_fit().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_was_cancelled_and_is_wanted_again_comes_and_one_beyond_all_years_harms_nobody() {
+    let shop = Shop::new("closer_again").await;
+    let mut daemon = shop.daemon("");
+    shop.orders(1..=1, "pending", AFTER - 12.0).await;
+    shop.orders(2..=2, "pending", LONG_AGO).await;
+    shop.db.batch_execute("update orders set due = '9999-12-31 23:59:59.9Z' where id = 2").await.unwrap();
+    shop.deliver("2").await;
+    daemon.wait_log("the message of order 2 waits in the outbox", secs(20));
+    shop.deliver("1").await;
+    shop.wait_acked().await;
+    let cancelled = "select duebox.cancel('unpaid-2s', '1')";
+    assert!(shop.db.query_one(cancelled, &[]).await.unwrap().get::<_, bool>(0));
+    shop.deliver("1").await;
+    wait_until(secs(40), async || shop.status(1).await == "closed").await;
+    shop.wait_acked().await;
+    assert_eq!(shop.status(2).await, "pending");
+    daemon.sigterm();
+    assert_eq!(daemon.wait_exit(secs(15)), 0, "{}", daemon.log());
+}

@@ -103,3 +103,15 @@ async fn a_message_without_an_identity_that_comes_again_after_a_requeue_is_parke
     nameless().await;
     parked(2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_without_an_identity_are_told_apart_by_what_they_are_about() {
+    let shop = Shop::new("closer_alike").await;
+    let _daemon = shop.daemon("");
+    for key in ["abc", "def"] {
+        let about = message(Some("unpaid-2s"), Some(key));
+        let nameless = BasicProperties::default().with_headers(about.headers().clone().unwrap());
+        shop.publish(b"{}", nameless).await;
+    }
+    wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 2).await;
+}

@@ -132,3 +132,17 @@ async fn a_function_of_the_shop_closes_one_order_at_a_time() {
         }
     }
 }
+
+#[tokio::test]
+async fn what_a_function_does_to_another_order_is_seen_before_that_one_is_closed() {
+    let mut shop = Shop::new("rule_function_pays").await;
+    let function = "create function close_order(id bigint) returns void language sql as $$ \
+        update orders set status = 'paid' where orders.id = 2 and close_order.id = 1; \
+        update orders set status = 'closed' where orders.id = close_order.id $$";
+    shop.db.batch_execute(function).await.unwrap();
+    shop.rule.action = Action::Function("close_order".into());
+    shop.orders(1..=1, "pending", 2.0 * LONG_AGO).await;
+    shop.orders(2..=2, "pending", LONG_AGO).await;
+    assert_eq!(shop.pass().await, None);
+    assert_eq!((shop.status(1).await.as_str(), shop.status(2).await.as_str()), ("closed", "paid"));
+}

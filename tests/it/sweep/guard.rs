@@ -131,3 +131,18 @@ async fn a_version_column_that_closing_leaves_alone_is_noted_with_the_cure() {
     shop.rule.action = set([("version", "version + 1"), ("lock_version", "lock_version + 1"), ("status", "'closed'")]);
     assert_eq!(shop.findings().await, Default::default());
 }
+
+#[tokio::test]
+async fn of_two_orders_with_one_id_the_one_that_the_guard_forbids_is_kept() {
+    let mut shop = Shop::new("rule_guard_twins").await;
+    let twins =
+        "alter table orders drop constraint orders_pkey; alter table orders add held boolean not null default false";
+    shop.db.batch_execute(twins).await.unwrap();
+    shop.rule.guard = Some("not o.held".into());
+    for held in ["false", "true"] {
+        let order = format!("insert into orders values (7, 'pending', now() - interval '1 h', {held})");
+        shop.db.batch_execute(&order).await.unwrap();
+    }
+    shop.pass().await;
+    assert_eq!(shop.count("orders where held and status = 'pending'").await, 1);
+}
