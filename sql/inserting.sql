@@ -1,7 +1,7 @@
 -- Purpose: open transactions that may have inserted into the outbox without ringing, for a relay that goes to sleep.
 --          Not pg_snapshot_xmax: it is the last completed transaction + 1, so the newest open one would be missed
 --          (measured: 5 of 5 rows stranded).
---          A prepared transaction has no process: its pid is 0.
+--          A prepared transaction has no process, so its pid is 0, and PREPARE gives it another name than it had.
 -- Parameters: $1 schema text.
 -- Index: none; reads the lock table, at most 100 times a second and only on the way to sleep.
 select l.virtualtransaction as transaction, coalesce(min(l.pid), 0) as pid

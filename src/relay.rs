@@ -86,6 +86,13 @@ pub struct Inserting {
     pub pid: i32,
 }
 
+impl Inserting {
+    /// Whether it is a prepared one, which has no process any more and another name than it had before.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.pid == 0
+    }
+}
+
 /// How producers wake a relay that sleeps, and how it tells them that it is awake and they
 /// need not ring: by holding the lock K. Nothing here
 /// fails: what cannot be done ends the hearing.

@@ -42,6 +42,8 @@ pub struct Link {
     on_demand: bool,
     /// Tiers whose topology is not what it must be: nothing is published for them.
     closed: Mutex<BTreeSet<String>>,
+    /// Target queues that have been there.
+    targets: Mutex<BTreeSet<String>>,
     /// What was declared, for those who keep the list of our queues.
     pub declared: watch::Sender<BTreeSet<String>>,
     /// Rung when a tier reopens: its rows rang while nothing could be published for it.
@@ -70,6 +72,7 @@ impl Link {
             wanted: Notify::new(),
             on_demand,
             closed: Mutex::default(),
+            targets: Mutex::default(),
             declared: watch::Sender::default(),
             wake,
             health,
@@ -198,9 +201,10 @@ impl Link {
         self.state.send_replace(None);
     }
 
-    /// Delay queues that have been there before.
+    /// Queues that have been there before.
     fn known(&self) -> BTreeSet<String> {
-        self.declared.borrow().clone()
+        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        self.declared.borrow().union(&targets).cloned().collect()
     }
 
     /// Takes over what a check of the topology found.
@@ -212,6 +216,7 @@ impl Link {
             self.wake.alarm();
         }
         report.publish(tiers, &self.health, &self.metrics);
+        self.targets.lock().unwrap_or_else(PoisonError::into_inner).extend(report.targets.iter().cloned());
         self.declared.send_if_modified(|known| {
             let before = known.len();
             known.extend(report.declared.iter().cloned());

@@ -50,7 +50,7 @@ struct Refusal {
 struct Check<'a> {
     connection: &'a Connection,
     settings: &'a Settings,
-    /// Delay queues that have been there before.
+    /// Queues that have been there before.
     known: BTreeSet<String>,
     report: Report,
 }
@@ -116,12 +116,23 @@ impl Check<'_> {
     /// An existing target queue is used as it is; a missing one becomes a quorum queue that keeps every message.
     async fn target_queue(&mut self, tier: &Tier, queue: &str) -> Result<Option<u32>, Error> {
         let refusal = match self.passive(queue).await? {
-            Ok(found) => return Ok(Some(found.consumer_count())),
+            Ok(found) => {
+                self.report.targets.insert(queue.to_owned());
+                return Ok(Some(found.consumer_count()));
+            }
             Err(refusal) => refusal,
         };
         if refusal.code != NOT_FOUND {
             self.problem(tier, false, format!("target queue '{queue}': {} {}", refusal.code, refusal.text));
             return Ok(None);
+        }
+        if self.known.contains(queue) {
+            tracing::error!(
+                tier = tier.name,
+                "target queue '{queue}' has vanished with all that it held: somebody deleted it, or a policy with `expires` did; \
+                 it is declared again. What a delay queue handed on meanwhile is kept by the broker, which tries again \
+                 after 3 minutes"
+            );
         }
         let mut arguments = Arguments::from([("x-queue-type".to_owned(), Argument::Text("quorum".to_owned()))]);
         let plain = arguments.clone();

@@ -11,7 +11,7 @@ use crate::admin::metrics::BySide;
 use crate::backoff::Backoff;
 use crate::tier::Tier;
 use crate::wake::Wake;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +50,8 @@ pub(super) struct Turns {
     pub(super) due: VecDeque<String>,
     pub(super) last_served: String,
     looked: Option<Instant>,
+    /// How long the last look took: with a thousand tiers it is not to be repeated at every claim.
+    look_took: Duration,
     /// Until the next row falls due or the next hop is probed, as of the last look.
     timer: Option<Duration>,
     /// Looks in a row that found nothing due.
@@ -67,6 +69,8 @@ pub(super) struct Turns {
     /// When tiers that are not claimed here were looked for, and whether somebody rang or rows were claimed since.
     pub(super) unclaimed_looked: Option<Instant>,
     pub(super) stirred: bool,
+    /// When one of them was found that could go, and waited for our ring.
+    pub(super) beside: Option<Instant>,
     /// Rings that brought nothing, less those that brought rows: other relays are quicker.
     pub(super) vain: u32,
     /// The last guess found nothing.
@@ -212,7 +216,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         if turns.due.is_empty() && turns.looked_within(every) {
             return Ok(ControlFlow::Continue(None));
         }
-        let look_now = turns.due.is_empty() || !turns.looked_within(LOOK_EVERY);
+        let look_now = turns.due.is_empty() || !turns.looked_within(LOOK_EVERY.max(4 * turns.look_took));
         if look_now && !self.look(lane, turns).await? {
             return Ok(ControlFlow::Continue(None));
         }
@@ -246,9 +250,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             look = self.outbox.look(&candidates).await?;
             self.database_works(turns);
         }
-        turns.looked = Some(now);
+        (turns.looked, turns.look_took) = (Some(Instant::now()), now.elapsed());
         turns.timer = [look.next, reopens, self.pace.rest(now)].into_iter().flatten().min();
-        for name in candidates.iter().filter(|name| !look.due.contains(name)) {
+        let due: HashSet<&String> = look.due.iter().collect();
+        for name in candidates.iter().filter(|name| !due.contains(name)) {
             self.health.forget(&Part::Settle(name.clone()));
             if lane == Lane::Isolated && self.pace.dry(name, now) {
                 self.isolation_ended(name);

@@ -3,7 +3,7 @@
 use super::desk::Turns;
 use super::sleep::Next;
 use super::unclaimed::{self, Ring};
-use super::{Broker, Doorbell, Lane, Outbox, Relay, doubled};
+use super::{Broker, Doorbell, Inserting, Lane, Outbox, Relay, doubled};
 use crate::admin::wakefulness::Wakefulness;
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         turns.vain = turns.vain.saturating_sub(u32::from(rung));
         turns.stirred = true;
         turns.full = if full { turns.full.saturating_add(1) } else { 0 };
-        let crowded = turns.vain >= CROWDED;
+        // A tier of somebody else's would wait until it is rung for.
+        let crowded = turns.vain >= CROWDED && !turns.beside();
         if !turns.flow.busy(rows, Instant::now()) && !full && !crowded {
             return;
         }
@@ -108,7 +109,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             return;
         }
         match self.outbox.doorbell().inserting().await {
-            Some(now) => turns.sleep.still(&now),
+            Some(now) => turns.sleep.still(now, Inserting::is_prepared),
             None => turns.sleep.wake(),
         }
         self.show_leaving(turns);

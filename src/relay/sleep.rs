@@ -121,10 +121,12 @@ impl<T: PartialEq> Sleep<T> {
         self.phase = Phase::Leaving { open, pauses: 0 };
     }
 
-    /// These are inserting now; others than those that are waited for have seen K free.
-    pub fn still(&mut self, now: &[T]) {
+    /// These are inserting now; others than those that are waited for have seen K free, but for one that lost its name:
+    /// any that is `renamed` may have been among them.
+    pub fn still(&mut self, mut now: Vec<T>, renamed: impl Fn(&T) -> bool) {
         if let Phase::Leaving { open, pauses } = &mut self.phase {
-            open.retain(|transaction| now.contains(transaction));
+            now.retain(|transaction| open.contains(transaction) || renamed(transaction));
+            *open = now;
             *pauses = pauses.saturating_add(1);
         }
     }
@@ -163,11 +165,19 @@ mod tests {
         let mut sleep = lingered();
         sleep.left(vec![1, 2]);
         assert!(matches!(sleep.nothing(), Next::Wait(_)));
-        sleep.still(&[2, 3]);
+        sleep.still(vec![2, 3], |_| false);
         assert_eq!(sleep.open(), [2]);
         assert!(matches!(sleep.nothing(), Next::Wait(_)));
-        sleep.still(&[3]);
+        sleep.still(vec![3], |_| false);
         assert_eq!(sleep.nothing(), Next::Sleep, "the look after the last of them has ended is the last");
+    }
+
+    #[test]
+    fn one_that_comes_back_under_another_name_is_waited_for() {
+        let mut sleep = lingered();
+        sleep.left(vec![1]);
+        sleep.still(vec![3, 100], |transaction| *transaction >= 100);
+        assert_eq!(sleep.open(), [100]);
     }
 
     #[test]
@@ -176,7 +186,7 @@ mod tests {
         sleep.left(vec![1]);
         sleep.wake();
         assert_eq!(sleep.nothing(), Next::Look(STEP));
-        sleep.still(&[]);
+        sleep.still(vec![], |_| false);
         assert_eq!(sleep.open(), [0_u32; 0]);
     }
 

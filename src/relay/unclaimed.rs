@@ -14,6 +14,13 @@ const SHOWN: usize = 10;
 /// How often such tiers are looked for while the relay is awake, or rows come.
 const EVERY: Duration = Duration::from_secs(1);
 
+/// The same where there are some that another relay claims: while this one is awake nobody rings for them, and every one
+/// waits for the next time.
+const BESIDE: Duration = Duration::from_millis(50);
+
+/// For how long they are expected again.
+const EXPECTED: Duration = Duration::from_secs(60);
+
 /// How often while it is asleep and producers ring: only rows that nobody rang for come in then.
 const ASLEEP: Duration = Duration::from_secs(60);
 
@@ -40,10 +47,22 @@ pub(super) fn again(turns: &Turns) -> Option<Duration> {
     }
 }
 
+/// How often it looks for them while it is awake.
+fn awake(turns: &Turns) -> Duration {
+    if turns.beside() { BESIDE } else { EVERY }
+}
+
+impl Turns {
+    /// Whether another relay's rows waited for our ring lately.
+    pub(super) fn beside(&self) -> bool {
+        self.beside.is_some_and(|at| at.elapsed() < EXPECTED)
+    }
+}
+
 impl<O: Outbox, B: Broker> Relay<O, B> {
     /// Looks for them if it is time to.
     pub(super) async fn look_for_unclaimed(&self, turns: &mut Turns, now: Instant) -> Result<(), O::Error> {
-        let every = if turns.sleep.asleep() { again(turns).unwrap_or(ASLEEP) } else { EVERY };
+        let every = if turns.sleep.asleep() { again(turns).unwrap_or(ASLEEP) } else { awake(turns) };
         if turns.unclaimed_looked.is_some_and(|at| now.duration_since(at) < every) {
             return Ok(());
         }
@@ -62,6 +81,9 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let calls = |tier: &Unclaimed| ring == Ring::ForAny || ring == Ring::ForDue && tier.due;
         if found.iter().any(calls) {
             self.outbox.doorbell().ring().await;
+        }
+        if ring == Ring::ForDue && found.iter().any(|tier| tier.due && !self.tiers.contains_key(&tier.tier)) {
+            turns.beside = Some(now);
         }
         let names = found.into_iter().map(|found| found.tier).filter(|tier| !self.tiers.contains_key(tier));
         self.name_unknown(turns, names.collect(), &known);

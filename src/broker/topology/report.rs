@@ -20,6 +20,8 @@ pub(in crate::broker) struct Report {
     pub(in crate::broker) problems: Vec<Problem>,
     /// Delay queues of ours that are there now.
     pub(in crate::broker) declared: BTreeSet<String>,
+    /// Target queues that are there now.
+    pub(in crate::broker) targets: BTreeSet<String>,
     /// Consumers by tier: on the target queue, and on the delay queue.
     pub(super) consumers: BTreeMap<String, (Option<u32>, Option<u32>)>,
 }

@@ -1,6 +1,6 @@
 //! With and without the trigger, and with one that does not fit: what rings, what is said, what cures it.
 
-use super::{AT_ONCE, Awake, NEVER, NOW, STAY, Sleeper, asleep, waits_for, wakefulness};
+use super::{AT_ONCE, Awake, NEVER, NOW, STAY, Sleeper, asleep, pid, waits_for, wakefulness};
 use crate::support::daemon::{Daemon, run_cli};
 use crate::support::db::Row;
 use crate::support::relay::START;
@@ -162,7 +162,26 @@ async fn prepared_while_somebody_has_k_it_is_waited_for_and_named(rig: &Rig, rol
     assert!(said.contains("a prepared transaction (see pg_prepared_xacts)"), "{said}");
     db.batch_execute("rollback prepared 'silent'").await.unwrap();
     asleep(&daemon);
+    one_that_is_prepared_while_it_is_waited_for_leaves_at_its_commit(rig, &daemon).await;
     db.batch_execute("delete from duebox.outbox").await.unwrap();
+}
+
+/// PREPARE gives a transaction another name in the lock table.
+async fn one_that_is_prepared_while_it_is_waited_for_leaves_at_its_commit(rig: &Rig, daemon: &Daemon) {
+    let (db, producer, awake) = (rig.db().await, rig.db().await, Awake::new(rig).await);
+    producer
+        .batch_execute("begin; insert into duebox.outbox (tier, key, payload) values ('now', 'late', '{}')")
+        .await
+        .unwrap();
+    awake.ends().await;
+    db.insert(&Row::new("now")).await;
+    let pid = pid(&producer).await;
+    eventually("it is waited for", AT_ONCE, || waits_for(daemon).contains(&pid));
+    producer.batch_execute("prepare transaction 'late'").await.unwrap();
+    eventually("and under its new name", AT_ONCE, || waits_for(daemon) == [0]);
+    producer.batch_execute("commit prepared 'late'").await.unwrap();
+    wait_until(AT_ONCE, async || db.count("key = 'late' and sent_at is not null").await == 1).await;
+    asleep(daemon);
 }
 
 #[tokio::test(flavor = "multi_thread")]
