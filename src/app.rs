@@ -46,7 +46,7 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
         Ok(parts) => parts,
         Err(error) => return Ok(Ended::Misconfigured(format!("{error:#}"))),
     };
-    let (stop, broker, health) = (parts.stop.clone(), parts.broker.clone(), Arc::clone(&parts.health));
+    let (stop, links, health) = (parts.stop.clone(), parts.links(), Arc::clone(&parts.health));
     let (metrics, fresh) = (Arc::clone(&parts.metrics), Arc::clone(&parts.fresh));
     let shown = http::Shown { health: Arc::clone(&health), metrics, fresh };
     let mut tasks = spawn(parts);
@@ -68,7 +68,7 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     stop.raise();
     let again = async { while !matches!(signals.next().await, Some(SIGTERM | SIGINT) | None) {} };
     tokio::select! {
-        ended = tasks.drain(|| { broker.shared.release(); broker.isolated.release(); }) => Ok(ended),
+        ended = tasks.drain(|| links.iter().for_each(|link| link.release())) => Ok(ended),
         () = tokio::time::sleep(grace) => Ok(Ended::Failed(format!(
             "still busy after relay.shutdown_grace = {grace:?}; what was not confirmed is not marked sent"
         ))),
@@ -104,10 +104,14 @@ fn spawn(parts: Parts) -> Tasks {
 
 fn spawn_links(tasks: &mut Tasks, parts: &Arc<Parts>) {
     let tiers: Vec<_> = parts.config.tiers.values().cloned().collect();
-    let (shared, isolated) = (Arc::clone(&parts.broker.shared), Arc::clone(&parts.broker.isolated));
+    let shared = Arc::clone(&parts.broker.shared);
     let ended = |ended: Result<(), String>| ended.map_err(Ended::Misconfigured);
     tasks.spawn_other("the connection to RabbitMQ", async move { ended(Box::pin(shared.run(&tiers)).await) });
-    tasks.spawn_other("the isolated connection to RabbitMQ", async move { ended(Box::pin(isolated.run(&[])).await) });
+    let isolated = ("the isolated connection to RabbitMQ", Some(&parts.broker.isolated));
+    for (name, link) in [isolated, ("the closer's connection to RabbitMQ", parts.closer_link.as_ref())] {
+        let Some(link) = link.map(Arc::clone) else { continue };
+        tasks.spawn_other(name, async move { ended(Box::pin(link.run(&[])).await) });
+    }
 }
 
 fn spawn_watchers(tasks: &mut Tasks, parts: &Arc<Parts>) {
@@ -147,10 +151,12 @@ fn spawn_closer(tasks: &mut Tasks, parts: &Arc<Parts>, gate: &watch::Receiver<bo
     let (closer, consumers) = parts.closer();
     let closer = Arc::new(closer);
     for consumer in consumers {
-        let (closer, mut gate, stop) = (Arc::clone(&closer), gate.clone(), parts.stop.clone());
+        let (closer, mut gate, parts) = (Arc::clone(&closer), gate.clone(), Arc::clone(parts));
         tasks.spawn_worker(format!("the intake of queue '{}'", consumer.queue()), async move {
-            if opened(&mut gate, &stop).await {
-                closer.intake(consumer).await;
+            // Its queue may have yet to be declared, over another connection.
+            let declared = parts.stop.or(parts.broker.shared.reached());
+            if opened(&mut gate, &parts.stop).await && declared.await.is_some() {
+                Box::pin(closer.intake(consumer)).await;
             }
             Ok(())
         });

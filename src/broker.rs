@@ -1,4 +1,5 @@
-//! The RabbitMQ side: one connection for everybody, one channel for each worker, and the topology behind the tiers.
+//! The RabbitMQ side: a connection for whoever publishes, one for the closer, a channel for each worker, and the topology
+//! behind the tiers.
 //!
 //! ```text
 //! Link (supervised: connect ─▶ topology ─▶ up ─▶ lost ─▶ wait ─▶ connect ...)
@@ -23,10 +24,10 @@ use link::Link;
 use publish::Publisher;
 use std::sync::Arc;
 
-/// Both connections of the relay.
+/// Both connections of the relay; the closer has its own.
 #[derive(Debug, Clone)]
 pub struct Broker {
-    /// The one for everybody.
+    /// The one for everybody who publishes.
     pub shared: Arc<Link>,
     /// The one for batches that may be what breaks connections; made when it is asked for.
     pub isolated: Arc<Link>,

@@ -24,6 +24,9 @@ pub(super) struct Parts {
     pub(super) doorbell: Arc<Doorbell>,
     pub(super) pool: Pool,
     pub(super) broker: Broker,
+    /// The closer's connection, if there is a closer. RabbitMQ reads nothing from a connection that has published while an
+    /// alarm is on, its acks neither.
+    pub(super) closer_link: Option<Arc<Link>>,
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fresh: Arc<Fresh>,
@@ -49,10 +52,18 @@ impl Parts {
             Arc::new(Link::new(name, settings, on_demand, wake, shared.clone(), stop.clone()))
         };
         let broker = Broker { shared: link("duebox", false), isolated: link("duebox isolated", true) };
+        let closer_link = config.closer.enabled.then(|| link("duebox closer", true));
         let rung = (pool.clone(), settings.clone());
         let doorbell =
             Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));
-        Ok(Self { config, settings, doorbell, pool, broker, health, metrics, fresh: Arc::default(), wake, stop })
+        let fresh = Arc::default();
+        Ok(Self { config, settings, doorbell, pool, broker, closer_link, health, metrics, fresh, wake, stop })
+    }
+
+    /// Every connection to RabbitMQ.
+    pub(super) fn links(&self) -> Vec<Arc<Link>> {
+        let Broker { shared, isolated } = &self.broker;
+        [shared, isolated].into_iter().chain(&self.closer_link).map(Arc::clone).collect()
     }
 
     /// The sweep of one rule.
@@ -75,10 +86,11 @@ impl Parts {
         let sides = (self.pool.clone(), self.settings.clone());
         let shown = (Arc::clone(&self.health), Arc::clone(&self.metrics));
         let made = Closer::new(sides, closer, &config.tiers, &config.rules, shown, self.stop.clone());
-        let consumer = |queue: &String| {
-            Consumer::new(Arc::clone(&self.broker.shared), queue.clone(), closer.prefetch, closer.shared)
+        let link = self.closer_link.iter();
+        let consumer = |(link, queue): (&Arc<Link>, &String)| {
+            Consumer::new(Arc::clone(link), queue.clone(), closer.prefetch, closer.shared)
         };
-        let consumers = made.queues().map(consumer).collect();
+        let consumers = link.flat_map(|link| made.queues().map(move |queue| (link, queue))).map(consumer).collect();
         (made, consumers)
     }
 

@@ -8,15 +8,17 @@
 //! comes first and the marker second, so that a relay that starts beside us can make us see a stranger for a moment, but
 //! does not hide one: hence a second look.
 
+mod delivery;
+
 use super::error::{Error, describe, within};
-use super::headers::{KEY, TIER, json};
 use super::link::{Link, Up};
-use crate::message::Message;
-use crate::rule::port::{Delivery, Event};
+use crate::rule::port::Event;
+pub use delivery::Receipt;
+use delivery::read;
 use futures_util::StreamExt;
 use lapin::Channel;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::options::{BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -36,6 +38,8 @@ pub struct Consumer {
     /// Whether others may consume the queue.
     shared: bool,
     open: Option<Open>,
+    /// That there is no connection was told; until there is one, nothing else is to be told.
+    told: bool,
 }
 
 /// A consumer on a channel that works.
@@ -48,12 +52,18 @@ struct Open {
     _marker: Option<lapin::Consumer>,
 }
 
-/// The right to ack one delivery.
-#[derive(Debug)]
-pub struct Receipt {
-    channel: Channel,
-    tag: u64,
-    limit: Duration,
+impl Open {
+    /// Closes the channel, so that the broker delivers again what was not acked.
+    async fn close(&self, limit: Duration) {
+        let started = Instant::now();
+        if !self.channel.status().connected() {
+            return;
+        }
+        let close = self.channel.close(200, "the consumer has ended".into());
+        if tokio::time::timeout(limit, close).await.is_err() {
+            self.up.unanswered(started);
+        }
+    }
 }
 
 /// Why a queue is not consumed.
@@ -72,17 +82,36 @@ impl Consumer {
     /// A consumer that has not begun yet.
     #[must_use]
     pub fn new(link: Arc<Link>, queue: String, prefetch: u16, shared: bool) -> Self {
-        Self { link, queue, prefetch, shared, open: None }
+        Self { link, queue, prefetch, shared, open: None, told: false }
+    }
+
+    /// Waits for the connection; `Err` says once that it is long in coming.
+    async fn connected(&mut self) -> Result<Arc<Up>, String> {
+        let mut state = self.link.state.subscribe();
+        self.link.wanted.notify_one();
+        let mut patience = self.limit().saturating_mul(2);
+        loop {
+            if self.told {
+                patience = Duration::MAX;
+            }
+            match tokio::time::timeout(patience, state.wait_for(Option::is_some)).await {
+                Ok(up) => {
+                    if let Some(up) = up.ok().and_then(|up| up.clone()) {
+                        self.told = false;
+                        return Ok(up);
+                    }
+                }
+                Err(_late) => {
+                    self.told = true;
+                    return Err(format!("no connection to RabbitMQ{}", self.link.trouble()));
+                }
+            }
+        }
     }
 
     /// Waits for the connection and consumes.
-    async fn begin(&self) -> Result<Open, String> {
-        let mut state = self.link.state.subscribe();
-        let up = loop {
-            if let Some(up) = state.wait_for(Option::is_some).await.ok().and_then(|up| up.clone()) {
-                break up;
-            }
-        };
+    async fn begin(&mut self) -> Result<Open, String> {
+        let up = self.connected().await?;
         let started = Instant::now();
         match self.consume(Arc::clone(&up)).await {
             Ok(open) => Ok(open),
@@ -218,25 +247,11 @@ impl crate::rule::port::Source for Consumer {
                 Event::Delivered(Box::new(read(&self.queue, delivery, receipt)))
             }
             Err(reason) => {
+                // Ended by a basic.cancel, it leaves its channel open, and with it whatever was not acked.
+                open.close(self.link.settings.connect_timeout).await;
                 self.open = None;
                 Event::Ended(reason)
             }
-        }
-    }
-}
-
-impl crate::rule::port::Receipt for Receipt {
-    fn stale(&self) -> bool {
-        !self.channel.status().connected()
-    }
-
-    async fn ack(self) {
-        let ack = self.channel.basic_ack(self.tag, BasicAckOptions::default());
-        match tokio::time::timeout(self.limit, ack).await {
-            Ok(Ok(())) => {}
-            // The message comes again, and changes nothing then.
-            Ok(Err(error)) => tracing::debug!(%error, "an ack did not go out: {error}"),
-            Err(_late) => tracing::debug!("an ack did not go out within {:?}", self.limit),
         }
     }
 }
@@ -248,29 +263,6 @@ fn marker_of(queue: &str) -> String {
         return name;
     }
     format!("duebox.closer.{}", Uuid::new_v5(&Uuid::NAMESPACE_OID, queue.as_bytes()))
-}
-
-/// Reads a delivery of `queue`.
-fn read(queue: &str, from: lapin::message::Delivery, receipt: Receipt) -> Delivery<Receipt> {
-    let text = |value: &Option<ShortString>| value.as_ref().map(ToString::to_string);
-    let table = from.properties.headers().clone().unwrap_or_default();
-    let header = |name: &str| {
-        let found = table.inner().iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| json(value))?;
-        found.as_str().map(str::to_owned).or_else(|| found.as_i64().map(|number| number.to_string()))
-    };
-    let passed = table.inner().iter().filter(|(name, _)| Message::passes(name.as_str()));
-    Delivery {
-        queue: queue.to_owned(),
-        routing_key: from.routing_key.to_string(),
-        message_id: text(from.properties.message_id()),
-        kind: text(from.properties.kind()),
-        content_type: text(from.properties.content_type()),
-        tier: header(TIER),
-        key: header(KEY),
-        headers: passed.map(|(name, value)| (name.to_string(), json(value))).collect(),
-        body: from.data,
-        receipt,
-    }
 }
 
 #[cfg(test)]

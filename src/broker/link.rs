@@ -40,6 +40,8 @@ pub struct Link {
     /// Somebody wants a channel; only a link that connects on demand waits for it.
     pub(super) wanted: Notify,
     on_demand: bool,
+    /// Why there is no connection.
+    trouble: Mutex<Option<String>>,
     /// Tiers whose topology is not what it must be: nothing is published for them.
     closed: Mutex<BTreeSet<String>>,
     /// Target queues that have been there.
@@ -71,6 +73,7 @@ impl Link {
             check: Notify::new(),
             wanted: Notify::new(),
             on_demand,
+            trouble: Mutex::default(),
             closed: Mutex::default(),
             targets: Mutex::default(),
             declared: watch::Sender::default(),
@@ -133,7 +136,14 @@ impl Link {
         Ok(Up::new(connection, cut))
     }
 
+    /// Why there is no connection, as the end of a sentence.
+    pub(super) fn trouble(&self) -> String {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        trouble.as_ref().map_or_else(String::new, |reason| format!(": {reason}"))
+    }
+
     fn lost(&self, reason: &str) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.to_owned());
         if self.on_demand {
             tracing::info!("{}: {reason}", self.name);
             // Whoever still wants a channel waits on the state; the next connect is for them.
@@ -194,6 +204,11 @@ impl Link {
                 Err(_still_at_it) => {}
             }
         }
+    }
+
+    /// Waits until it is connected, and what it declares has been declared.
+    pub async fn reached(&self) {
+        drop(self.state.subscribe().wait_for(Option::is_some).await);
     }
 
     /// Lets a stopping link close its connection: nobody publishes any more.

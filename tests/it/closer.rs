@@ -1,5 +1,6 @@
 //! The closer closes an order when its message falls due, and loses no message, whatever the message or the outage.
 
+mod alarm;
 mod checks;
 mod closes;
 mod early;

@@ -66,3 +66,26 @@ async fn a_deleted_queue_is_consumed_again_when_it_is_back() {
     shop.deliver("1").await;
     wait_until(secs(20), async || shop.status(1).await == "closed").await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_held_when_the_broker_ended_the_consumer_is_held_no_longer() {
+    let shop = Shop::new("closer_cancelled").await;
+    let daemon = shop.daemon("");
+    shop.orders(1..=3, "pending", LONG_AGO).await;
+    let other = shop.between.rig.db().await;
+    other.batch_execute("begin; select from orders for update").await.unwrap();
+    shop.deliver_all(1..=3).await;
+    let waiting = || daemon.metric("duebox_closer_waiting{queue=\"due\"}");
+    wait_until(secs(20), async || waiting() == Some(3.0)).await;
+    // The consumer ends with its queue, and not its channel: who holds that holds what came on it.
+    let channels = || {
+        shop.between.rig.rabbit().eval(&format!(
+        "length([c || [{{vhost, <<\"{}\">>}}, {{prefetch_count, 50}}] <- rabbit_channel:info_all([vhost, prefetch_count])])",
+        shop.between.rig.name()
+    ))
+    };
+    assert_eq!(channels().trim(), "1");
+    shop.broker.delete_queue("due").await;
+    daemon.wait_log("closer of queue 'due': the broker has ended the consumer", secs(20));
+    wait_until(secs(10), async || channels().trim() == "0" && waiting() == Some(0.0)).await;
+}
