@@ -68,21 +68,41 @@ impl Closer {
 
     fn check_rules(&self, reader: &mut Reader, tiers: &Tiers, rules: &BTreeMap<String, Rule>) {
         let mut named = BTreeMap::<&str, &str>::new();
-        let mut consumed = !self.queues.is_empty();
+        let mut consumed: BTreeMap<&str, String> =
+            self.queues.iter().map(|queue| (queue.as_str(), "[closer] queues".to_owned())).collect();
         // One that only observes leaves its messages to others.
         for (name, rule) in rules.iter().filter(|(_, rule)| rule.mode == Mode::Enforce) {
             let Some(tier) = rule.tier.as_deref() else { continue };
-            consumed |= tiers.built.get(tier).is_some_and(|tier| tier.target.queue().is_some());
+            if let Some(queue) = end(tiers, tier).filter(|_| self.queues.is_empty()) {
+                consumed.entry(queue).or_insert_with(|| format!("rule {name}"));
+            }
             if let Some(other) = named.insert(tier, name) {
                 let text =
                     format!("must not be that of rule {other} too: the closer could not tell which one to apply");
                 reader.problem(&["rule", name, "tier"], text);
             }
         }
-        if !consumed {
+        for (name, rule) in rules.iter().filter(|(_, rule)| rule.mode == Mode::Observe) {
+            // A tier that a closing rule names as well is that one's.
+            let Some(tier) = rule.tier.as_deref().filter(|tier| !named.contains_key(tier)) else { continue };
+            if let Some((queue, whose)) = end(tiers, tier).and_then(|queue| consumed.get_key_value(queue)) {
+                let text = format!(
+                    "must not lead to queue '{queue}', which the closer consumes ({whose}): this rule only observes, \
+                     so its messages would be taken and nothing done; give its tier a queue of its own, take `tier` \
+                     away, or set mode = \"enforce\""
+                );
+                reader.problem(&["rule", name, "tier"], text);
+            }
+        }
+        if consumed.is_empty() {
             let text =
                 "needs something to consume: a rule that closes, with a `tier` whose target has a `queue`; or `queues`";
             reader.problem(&["closer", "enabled"], text);
         }
     }
+}
+
+/// The queue in which a tier ends.
+fn end<'a>(tiers: &'a Tiers, tier: &str) -> Option<&'a str> {
+    tiers.built.get(tier)?.target.queue()
 }
