@@ -69,6 +69,18 @@ impl Error {
         matches!(cause.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
     }
 
+    /// Somebody else keeps locked what a statement needs.
+    #[must_use]
+    pub fn is_locked(&self) -> bool {
+        matches!(self, Self::Statement { cause, .. } if cause.code() == Some(&SqlState::LOCK_NOT_AVAILABLE))
+    }
+
+    /// A statement ran into its time limit, for whatever reason.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        matches!(self, Self::Statement { cause, .. } if cause.code() == Some(&SqlState::QUERY_CANCELED))
+    }
+
     /// The role may not, or what the statement names is not there.
     #[must_use]
     pub fn is_refused(&self) -> bool {

@@ -16,7 +16,6 @@ use futures_util::future::join;
 use locked::Locked;
 use std::time::Duration;
 use tokio_postgres::Client;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 /// How long the parts of a transaction may take once it holds an order: together the second that a payment waits at most.
@@ -96,6 +95,8 @@ pub(super) async fn some(
 
 /// Closes the order `id` if it is to be closed, and waits up to two seconds for whoever has it locked.
 ///
+/// What else closing it takes may be locked too, or slow: that ends within the bounds, and the order is kept.
+///
 /// # Errors
 /// Postgres cannot be asked, the id is none that the column can have (class 22), or the close of this order fails.
 pub async fn one(
@@ -109,13 +110,15 @@ pub async fn one(
         return Ok(Closing::Kept(Kept::Observed));
     }
     let closing = async {
-        let Some((transaction, locked)) = lock(pool, settings, orders, id).await? else {
-            return Ok(Closing::Kept(Kept::Locked));
-        };
+        let (transaction, locked) = lock(pool, settings, orders, id).await?;
         let closings = apply::apply(transaction, orders, &locked, by).await?;
         Ok(closings.into_iter().next().map_or(Closing::Kept(Kept::Unknown), |(_, closing)| closing))
     };
-    within("close an order", ONE, closing).await
+    match within("close an order", ONE, closing).await {
+        Err(error) if error.is_locked() => Ok(Closing::Kept(Kept::Locked)),
+        Err(error) if error.is_slow() => Ok(Closing::Kept(Kept::Slow)),
+        closing => closing,
+    }
 }
 
 /// The first statement of [`one`].
@@ -128,20 +131,8 @@ pub(super) fn is_bad_id(error: &Error) -> bool {
     matches!(error, Error::Statement { what: LOCK_ONE, cause } if bad(cause))
 }
 
-/// Whether closing ran into its bounds: somebody keeps locked what a trigger or a function writes, or the database is slow.
-/// Which of the two cannot be told: who waits for a row waits for several locks, each with a bound of its own.
-pub(super) fn is_out_of_time(error: &Error) -> bool {
-    let bounds = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
-    matches!(error, Error::Statement { cause, .. } if cause.code().is_some_and(|code| bounds.contains(code)))
-}
-
-/// Locks one order; none: somebody else kept it locked.
-async fn lock(
-    pool: &Pool,
-    settings: &Settings,
-    orders: &Orders,
-    id: &str,
-) -> Result<Option<(Transaction, Locked)>, Error> {
+/// Locks one order.
+async fn lock(pool: &Pool, settings: &Settings, orders: &Orders, id: &str) -> Result<(Transaction, Locked), Error> {
     let (what, bounds) = (LOCK_ONE, Bounds::for_orders(orders));
     let patient = set(PATIENCE + bounds.statement, PATIENCE);
     let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
@@ -153,14 +144,15 @@ async fn lock(
         rows.and_then(|rows| set.map(|()| rows))
     });
     let rows = match run.await {
-        Err(Error::Statement { cause, .. }) if cause.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+        Err(error) if error.is_locked() || error.is_slow() => {
+            // The connection is good; only dropping the transaction would cost it.
             transaction.roll_back().await?;
-            return Ok(None);
+            return Err(error);
         }
         rows => rows?,
     };
     let locked = Locked::read(&rows, &orders.rule).map_err(Error::statement(what))?;
-    Ok(Some((transaction, locked)))
+    Ok((transaction, locked))
 }
 
 #[cfg(test)]

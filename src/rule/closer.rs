@@ -15,11 +15,13 @@ mod checks;
 mod intake;
 mod order_id;
 mod pace;
+mod pause;
 mod plan;
 mod prepared;
 mod room;
 mod rows;
 mod tell;
+mod waits;
 
 use super::port::{Delivery, Receipt};
 use crate::admin::health::Health;
@@ -30,12 +32,14 @@ use crate::stop::Stop;
 use crate::tier::Tier;
 use apply::Fate;
 use pace::Pace;
+use pause::Pause;
 use plan::Plan;
 use prepared::Prepared;
 use room::{Occupant, Room};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use waits::Waits;
 
 /// Who closes, in events, the log and metrics.
 const BY: &str = "closer";
@@ -54,6 +58,7 @@ pub struct Closer<R> {
     max_attempts: u32,
     pace: Pace,
     prepared: Prepared,
+    pause: Pause,
     room: Room<Work<R>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -64,10 +69,7 @@ pub struct Closer<R> {
 #[derive(Debug)]
 struct Work<R> {
     delivery: Delivery<R>,
-    /// Failures of this order; they count.
-    failures: u32,
-    /// Times it was put off for something that is not its own fault.
-    waits: u32,
+    waits: Waits,
 }
 
 impl<R> Occupant for Work<R> {
@@ -97,7 +99,8 @@ impl<R: Receipt> Closer<R> {
             prefetch: usize::from(config.prefetch),
             max_attempts: config.max_attempts,
             pace: Pace::new(config.rate),
-            prepared: Prepared::default(),
+            prepared: Prepared::new(rules.keys()),
+            pause: Pause::default(),
             room: Room::default(),
             health,
             metrics,

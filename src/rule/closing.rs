@@ -55,15 +55,17 @@ pub enum Kept {
     NotBefore,
     /// The rule only observes.
     Observed,
-    /// Somebody else has it locked.
+    /// Somebody else has it locked, or something that closing it takes.
     Locked,
+    /// Closing it would have made a payment wait for too long: it is slow, or waits for several locks one after the other.
+    Slow,
     /// The rule's function said no.
     Declined,
 }
 
 impl Kept {
     /// Every reason there is, as metrics and the log have it.
-    pub const REASONS: [&str; 11] = [
+    pub const REASONS: [&str; 12] = [
         "unknown",
         "status",
         "early",
@@ -74,6 +76,7 @@ impl Kept {
         "not_before",
         "observe",
         "locked",
+        "slow",
         "function",
     ];
 
@@ -91,6 +94,7 @@ impl Kept {
             Self::NotBefore => "not_before",
             Self::Observed => "observe",
             Self::Locked => "locked",
+            Self::Slow => "slow",
             Self::Declined => "function",
         }
     }
@@ -123,7 +127,8 @@ impl std::fmt::Display for Kept {
             Self::Guarded => write!(f, "the guard forbids it"),
             Self::NotBefore => write!(f, "it was overdue before not_before"),
             Self::Observed => write!(f, "the rule only observes"),
-            Self::Locked => write!(f, "somebody else has it locked"),
+            Self::Locked => write!(f, "somebody else has it locked, or something that closing it takes"),
+            Self::Slow => write!(f, "closing it takes longer than a payment may wait"),
             Self::Declined => write!(f, "the rule's function said no"),
         }
     }
@@ -146,7 +151,7 @@ mod tests {
         let early = Kept::Early { left: Duration::from_millis(1500), due_at };
         assert!(all.contains(&Kept::Status("paid".into())) && all.contains(&early));
         // Those that no statement says: it has no row for them.
-        assert_eq!(all.len() + 4, Kept::REASONS.len());
+        assert_eq!(all.len() + 5, Kept::REASONS.len());
         assert!(all.iter().all(|kept| read(kept.reason()).as_ref() == Some(kept)));
     }
 }

@@ -10,6 +10,9 @@ use tokio_postgres::{Client, Row};
 /// No row is locked while a table is looked at.
 const SILENCE: Duration = Duration::from_secs(10);
 
+/// How long is waited for a table that somebody has locked.
+const LOCKED: &str = "set local lock_timeout = '1s'";
+
 /// What a statement may take.
 pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 
@@ -27,7 +30,7 @@ impl Probe<'_> {
     /// Runs a statement that changes nothing, after `set`, and rolls back.
     pub(super) async fn ask(&self, set: &str, statement: &str, parameters: Parameters<'_>) -> Result<Answer, Error> {
         let what = "look at a rule";
-        let set = format!("set local search_path to default; {set}");
+        let set = format!("set local search_path to default; {LOCKED}; {set}");
         let begin = async |client: &Client| client.batch_execute(&set).await;
         let (transaction, ()) = Transaction::begin_with(self.pool, self.settings, SILENCE, what, begin).await?;
         let rows = transaction.run(what, async |client| client.query_typed(statement, parameters).await).await;
@@ -39,6 +42,11 @@ impl Probe<'_> {
             Err(error) => error,
         };
         let Error::Statement { cause, .. } = &refused else { return Err(refused) };
+        if refused.is_locked() || refused.is_slow() {
+            // It says nothing about the statement.
+            transaction.roll_back().await?;
+            return Err(refused);
+        }
         let reason = match cause.code() {
             // It bears the class of a lost connection.
             Some(&SqlState::PROTOCOL_VIOLATION) => "there is no parameter $1".to_owned(),

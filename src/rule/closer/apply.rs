@@ -2,11 +2,11 @@
 
 use super::checks;
 use super::order_id::order_id;
+use super::pause;
 use super::plan::Home;
 use super::rows::Row;
 use super::tell::shown;
 use super::{BY, Closer, Work};
-use crate::backoff::Backoff;
 use crate::outbox::error::Error;
 use crate::rule::close;
 use crate::rule::closing::{Closing, Kept};
@@ -14,20 +14,8 @@ use crate::rule::port::Receipt;
 use crate::rule::tell::FAILED;
 use std::time::{Duration, SystemTime};
 
-/// Waits while the database is away, and while a rule does not fit its table.
-const AWAY: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
-
-/// Waits after a failure, and for an order that somebody keeps locked.
-const AGAIN: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(30) };
-
 /// How early a message may be and still wait here.
 const NEAR: Duration = Duration::from_secs(5);
-
-/// Waits for a locked order after which somebody should look at it: a minute.
-const LONG: u32 = 6;
-
-/// How soon a pause that has ended is noticed.
-const PAUSED: Duration = Duration::from_secs(2);
 
 /// What becomes of a delivery.
 pub(super) enum Fate {
@@ -62,13 +50,22 @@ impl<R: Receipt> Closer<R> {
             Ok(id) => id,
             Err(reason) => return self.park(work, Some(rule), None, &reason).await,
         };
-        match self.close(rule, &id).await {
+        match self.stop.or(self.pause.holds(&self.pool, &self.settings)).await {
+            None => return Fate::Later(Duration::ZERO),
+            Some(true) => return self.kept(work, rule, &id, Kept::AskerPaused).await,
+            Some(false) => {}
+        }
+        let closing = self.close(rule, &id).await;
+        if !matches!(closing, Err(Trouble::Wait)) {
+            work.waits.asked();
+        }
+        match closing {
             Ok(closing @ Closing::Closed(_)) => {
                 self.tell(work, rule, &id, &closing);
                 Fate::Done
             }
             Ok(Closing::Kept(kept)) => self.kept(work, rule, &id, kept).await,
-            Err(Trouble::Wait) => Self::wait(work, &AWAY),
+            Err(Trouble::Wait) => Fate::Later(work.waits.away()),
             Err(Trouble::Stopped) => Fate::Later(Duration::ZERO),
             Err(Trouble::BadId(reason)) => self.park(work, Some(rule), Some(&id), &reason).await,
             Err(Trouble::Failed(reason)) => self.failed(work, rule, &id, &reason).await,
@@ -80,24 +77,13 @@ impl<R: Receipt> Closer<R> {
         let sides = (&self.pool, &self.settings);
         let Some(config) = self.rules.get(rule) else { return Err(Trouble::Failed(format!("no rule {rule}"))) };
         let prepared = self.prepared.orders(sides, (rule, config), &self.health);
-        let orders = match self.stop.or(prepared).await.ok_or(Trouble::Stopped)? {
-            Ok(Some(orders)) => orders,
-            Ok(None) => return Err(Trouble::Wait),
-            Err(error) => {
-                tracing::debug!(rule, %error, "the closer waits: {error}");
-                return Err(Trouble::Wait);
-            }
-        };
+        let Some(orders) = self.stop.or(prepared).await.ok_or(Trouble::Stopped)? else { return Err(Trouble::Wait) };
         // Not given up at the stop: what was closed is to be told.
         let closing = close::one(&self.pool, &self.settings, &orders, id, BY).await;
         let error = match closing {
             Ok(closing) => return Ok(closing),
             Err(error) => error,
         };
-        // The order may be free; what else it takes is not.
-        if close::is_out_of_time(&error) {
-            return Ok(Closing::Kept(Kept::Locked));
-        }
         if error.is_away() || error.is_conflict() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             return Err(Trouble::Wait);
@@ -106,7 +92,7 @@ impl<R: Receipt> Closer<R> {
             return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown(id), config.table)));
         }
         // The table may have changed.
-        self.prepared.forget(rule).await;
+        self.prepared.forget(rule);
         Err(Trouble::Failed(error.to_string()))
     }
 
@@ -125,16 +111,23 @@ impl<R: Receipt> Closer<R> {
                 // A timer may be up to a millisecond early.
                 Fate::Later(left + Duration::from_millis(1))
             }
-            Kept::Locked if full => self.put_off(work, rule, id, &kept, None).await,
-            Kept::Locked => {
+            Kept::Locked | Kept::Slow if full => self.put_off(work, rule, id, &kept, None).await,
+            Kept::Locked | Kept::Slow => {
                 self.count(rule, &kept);
-                if work.waits == LONG {
-                    let id = shown(id);
-                    tracing::warn!(order = id, rule, "rule {rule}: order {id} stays locked, or closing it is too slow");
+                let (long, wait) = work.waits.held();
+                if long {
+                    let (id, reason) = (shown(id), kept.reason());
+                    tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is not closed for long: {kept}");
                 }
-                Self::wait(work, &AGAIN)
+                Fate::Later(wait)
             }
-            Kept::AskerPaused => Fate::Later(PAUSED),
+            Kept::AskerPaused => {
+                self.pause.met();
+                if work.waits.paused() {
+                    self.count(rule, &kept);
+                }
+                Fate::Later(pause::LOOK)
+            }
             Kept::Unknown
             | Kept::Status(_)
             | Kept::Undated
@@ -151,11 +144,11 @@ impl<R: Receipt> Closer<R> {
 
     /// Gives the message back to the outbox: until its order is due, or for half a minute.
     async fn put_off(&self, work: &mut Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) -> Fate {
-        let Some(home) = self.home(work) else { return Self::wait(work, &AGAIN) };
+        let Some(home) = self.home(work) else { return Fate::Later(work.waits.unwritten()) };
         let (row, sides) = (Row::new(&work.delivery, &home, Some(id)), (&self.pool, &self.settings));
         let written = match until {
             Some(due_at) => self.stop.or(row.until_due(sides, (rule, id), due_at)).await,
-            None => self.stop.or(row.postpone(sides)).await,
+            None => self.stop.or(row.postpone(sides, (rule, id))).await,
         };
         match written {
             Some(Ok(_)) => {
@@ -169,7 +162,7 @@ impl<R: Receipt> Closer<R> {
 
     /// Parks the message, with the reason.
     async fn park(&self, work: &mut Work<R>, rule: Option<&str>, id: Option<&str>, reason: &str) -> Fate {
-        let Some(home) = self.home(work) else { return Self::wait(work, &AGAIN) };
+        let Some(home) = self.home(work) else { return Fate::Later(work.waits.unwritten()) };
         let (row, sides) = (Row::new(&work.delivery, &home, id), (&self.pool, &self.settings));
         match self.stop.or(row.park(sides, reason)).await {
             Some(Ok(parked)) => {
@@ -187,10 +180,10 @@ impl<R: Receipt> Closer<R> {
 
     /// A failure that counts: tried again, and parked at the last.
     async fn failed(&self, work: &mut Work<R>, rule: &str, id: &str, reason: &str) -> Fate {
-        work.failures += 1;
+        let (attempt, wait) = work.waits.failed();
         self.metrics.rules.refused(rule, BY, FAILED);
         let shown = shown(id);
-        let (attempt, most) = (work.failures, self.max_attempts);
+        let most = self.max_attempts;
         if attempt >= most {
             let reason = format!("order {shown} could not be closed: {reason} (attempt {attempt}, the last)");
             return self.park(work, Some(rule), Some(id), &reason).await;
@@ -202,21 +195,15 @@ impl<R: Receipt> Closer<R> {
             attempt,
             "rule {rule}: order {shown} could not be closed (attempt {attempt} of {most}): {reason}"
         );
-        Fate::Later(AGAIN.wait(attempt))
+        Fate::Later(wait)
     }
 
     /// A row was not written, so the message is not acked.
     fn unwritten(work: &mut Work<R>, error: &Error) -> Fate {
         if error.is_away() {
-            return Self::wait(work, &AWAY);
+            return Fate::Later(work.waits.away());
         }
         tracing::warn!(queue = work.delivery.queue, %error, "a message stays in its queue: {error}");
-        Self::wait(work, &AGAIN)
-    }
-
-    /// Something that is nobody's fault.
-    fn wait(work: &mut Work<R>, backoff: &Backoff) -> Fate {
-        work.waits = work.waits.saturating_add(1);
-        Fate::Later(backoff.wait(work.waits))
+        Fate::Later(work.waits.unwritten())
     }
 }

@@ -1,6 +1,6 @@
 //! The intake of one queue: from the broker into the room.
 
-use super::{Closer, Work};
+use super::{Closer, Waits, Work};
 use crate::admin::health::Part;
 use crate::backoff::Backoff;
 use crate::rule::port::{Event, Receipt, Source};
@@ -26,7 +26,7 @@ impl<R: Receipt> Closer<R> {
                     tracing::info!(queue, "the closer consumes queue '{queue}'");
                 }
                 Event::Delivered(delivery) => {
-                    self.room.ready(Work { delivery: *delivery, failures: 0, waits: 0 });
+                    self.room.ready(Work { delivery: *delivery, waits: Waits::default() });
                 }
                 Event::Ended(reason) => {
                     // They come again, and would fill the room twice.

@@ -72,9 +72,14 @@ impl<'a> Row<'a> {
         self.write((pool, settings), "put a message off", (HOLD, message_id), (&Some(due_at), Type::TIMESTAMPTZ)).await
     }
 
-    /// Puts the message off for half a minute.
-    pub(super) async fn postpone(&self, (pool, settings): (&Pool, &Settings)) -> Result<Uuid, Error> {
-        let (message_id, soon) = (Uuid::new_v5(&POSTPONED, &self.identity), None::<SystemTime>);
+    /// Puts the message about order `id` of `rule` off for half a minute. It has one row, however often that happens.
+    pub(super) async fn postpone(
+        &self,
+        (pool, settings): (&Pool, &Settings),
+        (rule, id): (&str, &str),
+    ) -> Result<Uuid, Error> {
+        let name = format!("{}\0{rule}\0{id}", self.tier);
+        let (message_id, soon) = (Uuid::new_v5(&POSTPONED, name.as_bytes()), None::<SystemTime>);
         self.write((pool, settings), "put a message off", (HOLD, message_id), (&soon, Type::TIMESTAMPTZ)).await
     }
 

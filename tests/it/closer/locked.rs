@@ -1,6 +1,7 @@
 //! An order that somebody keeps locked is closed when it is free, and holds nobody up.
 
-use super::shop::{LONG_AGO, Shop, refused};
+use super::shop::{LONG_AGO, Shop, message, refused};
+use crate::support::relay::START;
 use crate::support::wait::{secs, wait_until};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -25,16 +26,32 @@ async fn a_locked_order_is_tried_again_and_spends_no_attempt() {
 async fn a_prefetch_full_of_locked_orders_starves_no_other() {
     let shop = Shop::new("closer_all_locked").await;
     let daemon = shop.daemon("prefetch = 4");
-    shop.orders(1..=12, "pending", LONG_AGO).await;
+    shop.orders(1..=8, "pending", LONG_AGO).await;
     let other = shop.between.rig.db().await;
-    other.batch_execute("begin; select from orders where id <= 10 for update").await.unwrap();
-    shop.deliver_all(1..=12).await;
+    other.batch_execute("begin; select from orders where id <= 6 for update").await.unwrap();
+    shop.deliver_all(1..=8).await;
     wait_until(secs(40), async || shop.closed().await == 2).await;
     assert!(shop.db.count("tier = 'unpaid-2s' and due_at > now()").await > 0, "{}", daemon.log());
+    // Looked at again and again, each of them keeps the one row that it has.
+    wait_until(secs(60), async || {
+        shop.db.batch_execute(NOW).await.unwrap();
+        daemon.metric("duebox_closer_put_off_total{queue=\"due\"}") >= Some(14.0)
+    })
+    .await;
+    assert!(shop.count("duebox.outbox where tier = 'unpaid-2s'").await <= 6, "{}", daemon.log());
     other.batch_execute("commit").await.unwrap();
-    wait_until(secs(60), async || shop.closed().await == 12).await;
+    wait_until(secs(60), async || {
+        shop.db.batch_execute(NOW).await.unwrap();
+        shop.closed().await == 8
+    })
+    .await;
+    shop.wait_acked().await;
     shop.events_fit().await;
 }
+
+/// Those that are put off are due, and leave at once.
+const NOW: &str = "update duebox.outbox set due_at = now(), available_at = now() \
+    where tier = 'unpaid-2s' and sent_at is null and available_at > now(); select duebox.ring()";
 
 /// Closing gives the stock back.
 const STOCK: &str = "create table stock (item bigint primary key, free bigint not null); insert into stock values (1, 0); \
@@ -51,11 +68,66 @@ async fn what_a_trigger_waits_for_is_waited_for_and_spends_no_attempt() {
     let other = shop.between.rig.db().await;
     other.batch_execute("begin; select from stock for update").await.unwrap();
     shop.deliver_all(1..=5).await;
-    wait_until(secs(40), async || refused(&daemon, "locked") >= 15.0).await;
+    // Whoever waits for a row that others wait for has several locks to wait for, and less time than they take.
+    wait_until(secs(40), async || refused(&daemon, "locked") + refused(&daemon, "slow") >= 15.0).await;
+    assert!(refused(&daemon, "locked") > 0.0);
     assert_eq!((shop.closed().await, shop.db.count("true").await), (0, 0));
     other.batch_execute("commit").await.unwrap();
     wait_until(secs(60), async || shop.closed().await == 5).await;
     shop.wait_acked().await;
     shop.events_fit().await;
     assert_eq!(shop.count("stock where free = 5").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_close_that_takes_too_long_is_named_as_slow_and_spends_no_attempt() {
+    let shop = Shop::new("closer_slow").await;
+    let slow = "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(1); return new; end'; \
+        create trigger slow before update on orders for each row execute function slow()";
+    shop.db.batch_execute(slow).await.unwrap();
+    let daemon = shop.daemon("max_attempts = 2");
+    shop.orders(1..=2, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=2).await;
+    wait_until(secs(40), async || refused(&daemon, "slow") >= 6.0).await;
+    assert_eq!((refused(&daemon, "locked"), shop.closed().await, shop.unacked()), (0.0, 0, 2));
+    shop.db.batch_execute("drop trigger slow on orders").await.unwrap();
+    wait_until(secs(60), async || shop.closed().await == 2).await;
+    shop.wait_acked().await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 0);
+}
+
+/// A second rule, over a table of its own, whose messages come to the same queue.
+const OTHER: &str = "[tier.other-2s]\ndelay = \"2s\"\ntarget = { queue = \"due\" }\n\
+    [rule.other]\ntable = \"others\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"pending\"]\nto = \"closed\"\n\
+    due = \"due\"\ntier = \"other-2s\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_a_migration_has_locked_holds_up_its_own_rule_alone_and_is_named() {
+    let shop = Shop::new("closer_table").await;
+    let others = format!(
+        "create table others (like orders including all); grant select, update (status) on others to {}",
+        shop.between.role()
+    );
+    shop.db.batch_execute(&others).await.unwrap();
+    shop.db
+        .batch_execute("insert into others select i, 'pending', now() - interval '1 h' from generate_series(1, 30) i")
+        .await
+        .unwrap();
+    let migration = shop.between.rig.db().await;
+    migration.batch_execute("begin; lock table others").await.unwrap();
+    let daemon = shop.launch("", OTHER);
+    daemon.wait_log("the closer consumes queue 'due'", START);
+    for id in 1..=30 {
+        shop.publish(b"{}", message(Some("other-2s"), Some(&id.to_string()))).await;
+    }
+    shop.orders(1..=10, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=10).await;
+    wait_until(secs(20), async || shop.closed().await == 10).await;
+    let said = || daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
+    wait_until(secs(20), async || said().contains("rule other: others is locked")).await;
+    migration.batch_execute("commit").await.unwrap();
+    wait_until(secs(40), async || shop.count("others where status = 'closed'").await == 30).await;
+    wait_until(secs(10), async || !said().contains("rule other")).await;
+    shop.wait_acked().await;
+    assert_eq!(daemon.log().matches("rule other: others is locked").count(), 1, "said once, not for each message");
 }

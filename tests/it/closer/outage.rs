@@ -2,6 +2,7 @@
 
 use super::shop::{LONG_AGO, Shop};
 use crate::support::proxy::Mode;
+use crate::support::relay::START;
 use crate::support::wait::{secs, wait_until};
 
 /// Each close takes a while, so that a fault comes in the middle of some.
@@ -29,18 +30,29 @@ async fn with_the_broker_reset_again_and_again_every_order_is_closed_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_database_away_messages_wait_on_their_channel_and_spend_no_attempt() {
     let shop = Shop::new("closer_no_db").await;
-    // One would do if the machine were never so slow that a statement runs into its bound.
-    let daemon = shop.daemon("max_attempts = 3");
-    for mode in [Mode::Reset, Mode::BlackHole] {
-        let (first, last) = if mode == Mode::Reset { (1, 50) } else { (51, 100) };
+    let daemon = shop.launch_with("max_attempts = 1", "", "enabled = false\n[log]\nlevel = \"debug\"");
+    daemon.wait_log("the closer consumes queue 'due'", START);
+    // Its rule is known from here on, so that each order is asked for by itself.
+    shop.orders(0..=0, "pending", LONG_AGO).await;
+    shop.deliver("0").await;
+    wait_until(secs(20), async || shop.closed().await == 1).await;
+    for (first, mode) in [(1, Mode::Reset), (11, Mode::BlackHole)] {
+        let last = first + 9;
         shop.orders(first..=last, "pending", LONG_AGO).await;
         shop.between.postgres.set(mode);
         shop.deliver_all(first..=last).await;
-        let begun = std::time::Instant::now();
-        wait_until(secs(20), async || begun.elapsed() >= secs(5)).await;
-        assert_eq!((shop.closed().await, shop.unacked()), (first - 1, 50), "{mode:?}");
+        let tried = |log: &str, id: i64| {
+            let (what, order) = ("the closer waits: ", format!("order=\"{id}\""));
+            log.lines().any(|line| line.contains(what) && line.contains(&order))
+        };
+        wait_until(secs(60), async || {
+            let log = daemon.log();
+            (first..=last).all(|id| tried(&log, id))
+        })
+        .await;
+        assert_eq!((shop.closed().await, shop.unacked()), (first, 10), "{mode:?}");
         shop.between.postgres.set(Mode::Pass);
-        wait_until(secs(60), async || shop.closed().await == last).await;
+        wait_until(secs(60), async || shop.closed().await == last + 1).await;
         shop.wait_acked().await;
     }
     shop.events_fit().await;
