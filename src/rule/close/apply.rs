@@ -101,10 +101,9 @@ async fn call_function(
             (Some(kept), _) => closings.push((look.id, Closing::Kept(kept))),
             (None, Some("true" | "")) => {
                 called.due_at.push(row.try_get("due_at").map_err(Error::statement(CALL))?);
-                called.message_ids.push(locked.message_id(&look.id).unwrap_or_default());
+                called.message_ids.push(locked.message_id(&look.id).ok_or_else(|| not_locked(&look.id))?);
                 called.ids.push(look.id);
                 called.was.push(look.was);
-                called.late.push(look.late);
             }
             (None, Some(_)) => closings.push((look.id, Closing::Kept(Kept::Declined))),
             // What it did is not known.
@@ -112,7 +111,7 @@ async fn call_function(
         }
     }
     let rows = transaction.run(FINISH, async |client| {
-        let Called { ids, message_ids, was, due_at, .. } = &called;
+        let Called { ids, message_ids, was, due_at } = &called;
         client
             .query_typed(
                 finish,
@@ -127,19 +126,19 @@ async fn call_function(
             .await
     });
     for row in rows.await? {
-        let (done, id): (bool, String) = read_done(&row).map_err(Error::statement(FINISH))?;
+        let Done { done, id, was, late } = Done::read(&row).map_err(Error::statement(FINISH))?;
         if !done {
             return Err(Error::Refused(STILL));
         }
-        let (was, late) = called.of(&id);
         let closed = closed(&row, orders, locked, (&id, was, late)).map_err(Error::statement(FINISH))?;
         closings.push((id, Closing::Closed(closed)));
     }
     Ok(closings)
 }
 
-fn read_done(row: &Row) -> Result<(bool, String), tokio_postgres::Error> {
-    Ok((row.try_get("done")?, row.try_get("id")?))
+/// Without the id that it was locked by, its event has none.
+fn not_locked(id: &str) -> Error {
+    Error::Unexpected(format!("order {id} was locked under another id"))
 }
 
 /// Orders for which the function was called and did not say no.
@@ -149,14 +148,21 @@ struct Called {
     message_ids: Vec<uuid::Uuid>,
     was: Vec<String>,
     due_at: Vec<Option<SystemTime>>,
-    late: Vec<Duration>,
 }
 
-impl Called {
-    fn of(&self, id: &str) -> (String, Duration) {
-        let place = self.ids.iter().position(|called| called == id).unwrap_or(usize::MAX);
-        let was = self.was.get(place).cloned().unwrap_or_default();
-        (was, self.late.get(place).copied().unwrap_or_default())
+/// What became of one of them.
+struct Done {
+    done: bool,
+    id: String,
+    was: String,
+    late: Duration,
+}
+
+impl Done {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        let late: Option<f64> = row.try_get("late")?;
+        let (done, id, was) = (row.try_get("done")?, row.try_get("id")?, row.try_get("was")?);
+        Ok(Self { done, id, was, late: seconds(late.unwrap_or_default()) })
     }
 }
 

@@ -110,7 +110,8 @@ named as (
         as n (id, message_id, was, due_at)),
 done as (
     select n.*, l.status{has_payload} from named n left join duebox_look l using (id) where l.done is not false){event}
-select n.id::text as id, l.status::text as status, l.done is not false as done, {written} as written, $3::text as by
+select n.id::text as id, n.was::text as was, l.status::text as status, l.done is not false as done, {written} as written,
+       $3::text as by, extract(epoch from now() - n.due_at)::float8 as late
   from named n left join duebox_look l using (id){join}",
         has_payload = if payload.is_empty() { "" } else { ", l.payload" },
     )
