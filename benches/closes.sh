@@ -1,6 +1,7 @@
 #!/bin/bash
 # Orders closed a second: by the closer and by the sweep, each beside psql doing the same with bare statements, which is
-# the ceiling. Private servers, release build, without fsync; one order.closed row for each order in all four.
+# the ceiling. Private servers, release build, without fsync; one order.closed row for each order in all of them. Once
+# with the relay paused, so that closing is all there is to do as it is for psql, and once with the events going out.
 #   benches/closes.sh [ORDERS]        ROUNDS=3
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,8 +26,8 @@ start_rabbitmq
 duebox=$PWD/target/release/duebox
 "$duebox" migrate --url "$postgres_url" >/dev/null
 sql() { PGOPTIONS="-c client_min_messages=warning" psql -XAtq -v ON_ERROR_STOP=1 "$postgres_url" -c "$1"; }
+sent() { [[ $(sql 'select not exists (select from duebox.outbox where sent_at is null)') == t ]]; }
 left() { [[ $(sql "select not exists (select from orders where status = 'unpaid')") == t ]]; }
-now() { date +%s%N; }
 
 sql "create table orders (id bigint primary key, status text not null, due timestamptz not null);
      create index on orders (due) where status = 'unpaid'; create sequence one"
@@ -62,8 +63,15 @@ $1
 END
     "$duebox" run --config "$dir/relay.toml" >"$dir/duebox.log" 2>&1 & pids[duebox]=$!
 }
-rate() { # rate NAME STARTED: notes how many were closed a second since then
-    awk -v n="$orders" -v t="$(($(now) - $2))" 'BEGIN { printf "%.0f\n", n * 1e9 / t }' >>"$dir/$1"
+pause() { # pause NAME: the relay, unless the events are to go out
+    [[ $1 == *_sending ]] || "$duebox" pause relay --config "$dir/relay.toml" >/dev/null
+}
+resume() {
+    end duebox
+    "$duebox" resume --all --config "$dir/relay.toml" >/dev/null
+}
+rate() { # rate NAME: notes how many were closed a second since the first close
+    sql "select round($orders / extract(epoch from clock_timestamp() - min(created_at))) from duebox.outbox where type = 'order.closed'" >>"$dir/$1"
 }
 
 cat >"$dir/one.sql" <<'END'
@@ -95,48 +103,51 @@ end $$;
 END
 psql_one() {
     fresh
-    local started
-    started=$(now)
     pgbench -n -c 5 -j 1 -t "$((orders / 5))" -f "$dir/one.sql" "$postgres_url" >/dev/null 2>&1
-    rate psql_one "$started"
+    rate psql_one
 }
-closer() {
+closer() { # closer NAME
     fresh
     sql "insert into duebox.outbox (tier, key, payload) select 'due', id::text, '{}' from orders"
     run_duebox '[sweep]
 enabled = false'
-    wait_for 120 'the messages' sh -c "[ \$(psql -XAtqc 'select count(*) from duebox.outbox where sent_at is null' '$postgres_url') = 0 ]"
+    wait_for 120 'the messages' sent
     end duebox
-    local started
-    started=$(now)
+    pause "$1"
     run_duebox '[sweep]
 enabled = false
 [closer]
 enabled = true'
     wait_for 120 'the closer' left
-    rate closer "$started"
-    end duebox
+    rate "$1"
+    resume
 }
 psql_batch() {
     fresh
-    local started
-    started=$(now)
     psql -XAtq -v ON_ERROR_STOP=1 "$postgres_url" -f "$dir/batch.sql"
-    rate psql_batch "$started"
+    rate psql_batch
 }
-sweep() {
+sweep() { # sweep NAME
     fresh
-    local started
-    started=$(now)
+    pause "$1"
     run_duebox ''
     wait_for 120 'the sweep' left
-    rate sweep "$started"
-    end duebox
+    rate "$1"
+    resume
 }
 for ((round = 0; round < rounds; round++)); do
-    for one in psql_one closer psql_batch sweep; do "$one"; done
+    psql_one
+    closer closer
+    closer closer_sending
+    psql_batch
+    sweep sweep
+    sweep sweep_sending
 done
 median() { sort -n "$dir/$1" | sed -n "$(((rounds + 1) / 2))p"; }
-awk -v n="$orders" -v a="$(median psql_one)" -v b="$(median closer)" -v c="$(median psql_batch)" -v d="$(median sweep)" 'BEGIN {
-    printf "one order a transaction, 5 sessions: psql %d/s, closer %d/s (%.2f)\n", a, b, b/a
-    printf "500 orders a transaction, 1 session: psql %d/s, sweep %d/s (%.2f); %d orders, start included\n", c, d, d/c, n }'
+show() { # show WHAT CEILING OURS SENDING
+    awk -v what="$1" -v psql="$(median "$2")" -v ours="$(median "$3")" -v sending="$(median "$4")" 'BEGIN {
+        printf "%s: psql %d/s, duebox %d/s (%.2f), with the events going out %d/s (%.2f)\n",
+            what, psql, ours, ours / psql, sending, sending / psql }'
+}
+show 'one order a transaction, 5 sessions' psql_one closer closer_sending
+show '500 orders a transaction, 1 session' psql_batch sweep sweep_sending

@@ -4,6 +4,7 @@
 //! time all of them wait.
 
 mod amqp;
+mod closing;
 mod listener;
 mod postgres;
 
@@ -54,11 +55,14 @@ struct Figure {
     seen: Option<Duration>,
     /// From its end to the confirm of a row written then.
     flows: Duration,
+    /// From its end until the closer closes an order: one whose message waited for the database, or a new one.
+    closes: Option<Duration>,
 }
 
 impl Case {
     fn new(rig: Rig, side: Side) -> Self {
         let role = rig.migrated();
+        closing::prepare(&rig, &role);
         let upstream = if side == Side::RabbitMq { rig.rabbit().port() } else { rig.postgres().port() };
         let proxy = Proxy::new(upstream);
         let base = rig.relay_base(&role);
@@ -70,7 +74,7 @@ impl Case {
                 Base { postgres: format!("listen_url = \"{url}\"\n"), ..base }
             }
         };
-        let daemon = Daemon::start(&rig, &format!("{}[tier.now]\ntarget = {{ queue = \"due\" }}\n", base.render()));
+        let daemon = Daemon::start(&rig, &format!("{}{}", base.render(), closing::TABLES));
         Self { rig, side, proxy, role, daemon }
     }
 
@@ -79,6 +83,7 @@ impl Case {
         self.daemon.wait_ready(START);
         let text = || self.daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
         wait_until(PATIENCE, async || !text().contains(self.side.line())).await;
+        self.daemon.wait_log("the closer consumes queue 'orders'", START);
         // So many that every worker has a connection of the pool.
         self.sent(3_000).await;
     }
@@ -108,12 +113,16 @@ impl Case {
     /// Measures a fault that lasts until it is ended.
     async fn measure(&self, fault: &str, begin: impl AsyncFnOnce(), end: impl AsyncFnOnce()) -> Figure {
         self.healthy().await;
+        let order = self.place_order().await;
         begin().await;
         let seen = self.seen().await;
+        if self.side == Side::Postgres {
+            self.deliver(order).await;
+        }
         end().await;
-        let flows = self.sent(1).await;
+        let (flows, closes) = tokio::join!(self.sent(1), self.closed(order));
         self.daemon.wait_ready(LIMIT);
-        Figure { fault: fault.to_owned(), seen: Some(seen), flows }
+        Figure { fault: fault.to_owned(), seen: Some(seen), flows, closes: Some(closes) }
     }
 
     /// Measures what the proxy does to the connections.
@@ -164,11 +173,13 @@ fn network<'a>(case: &'a Case, fault: &'static str, mode: Mode) -> Measure<'a> {
 /// Prints the figures and holds them against the promise.
 #[track_caller]
 fn judge(side: Side, figures: &[Figure]) {
-    for Figure { fault, seen, flows } in figures {
-        let seen = seen.map_or("-".to_owned(), |seen| format!("{:.1} s", seen.as_secs_f64()));
-        eprintln!("fault | {}{fault} | {seen} | {:.1} s", side.line(), flows.as_secs_f64());
+    let show = |time: &Option<Duration>| time.map_or("-".to_owned(), |time| format!("{:.1} s", time.as_secs_f64()));
+    for Figure { fault, seen, flows, closes } in figures {
+        let (seen, flows, closes) = (show(seen), show(&Some(*flows)), show(closes));
+        eprintln!("fault | {}{fault} | {seen} | {flows} | {closes}", side.line());
     }
-    let late = figures.iter().filter(|f| f.seen.is_some_and(|seen| seen > LIMIT) || f.flows > LIMIT);
+    let late = |figure: &&Figure| [figure.seen, Some(figure.flows), figure.closes].iter().flatten().any(|t| *t > LIMIT);
+    let late = figures.iter().filter(late);
     let late: Vec<&str> = late.map(|figure| figure.fault.as_str()).collect();
     assert!(late.is_empty(), "not within {LIMIT:?}: {late:?}");
 }

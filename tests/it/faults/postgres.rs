@@ -37,8 +37,11 @@ async fn terminated(case: &Case) -> Figure {
     case.healthy().await;
     let db = case.rig.db_as("postgres").await;
     let end = "select pg_terminate_backend(pid) from pg_stat_activity where usename = $1";
+    let order = case.place_order().await;
     db.query(end, &[&case.role]).await.unwrap();
-    Figure { fault: "sessions terminated".to_owned(), seen: None, flows: case.sent(1).await }
+    case.deliver(order).await;
+    let (flows, closes) = tokio::join!(case.sent(1), case.closed(order));
+    Figure { fault: "sessions terminated".to_owned(), seen: None, flows, closes: Some(closes) }
 }
 
 /// Every statement waits for a lock, as under a migration that nobody commits.
