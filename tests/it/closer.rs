@@ -3,6 +3,7 @@
 mod alarm;
 mod checks;
 mod closes;
+mod deadlock;
 mod early;
 mod foreign;
 mod locked;

@@ -4,6 +4,7 @@ use super::shop::{LONG_AGO, Shop};
 use crate::support::consumer::Consumer;
 use crate::support::relay::START;
 use crate::support::wait::{secs, wait_until};
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_consumer_keeps_the_closer_away_until_it_leaves() {
@@ -58,10 +59,14 @@ async fn relays_beside_each_other_share_the_queue_also_after_a_reset() {
 async fn a_deleted_queue_is_consumed_again_when_it_is_back() {
     let shop = Shop::new("closer_deleted").await;
     let daemon = shop.daemon("");
+    let deleted = Instant::now();
     shop.broker.delete_queue("due").await;
     daemon.wait_log("closer of queue 'due': the broker has ended the consumer", secs(20));
+    let seen = deleted.elapsed();
     shop.broker.declare_queue("due", crate::support::consumer::quorum()).await;
+    let back = Instant::now();
     wait_until(secs(40), async || daemon.log().matches("the closer consumes queue 'due'").count() == 2).await;
+    eprintln!("the queue is deleted: seen after {seen:.1?}, consumed again after {:.1?}", back.elapsed());
     shop.orders(1..=1, "pending", LONG_AGO).await;
     shop.deliver("1").await;
     wait_until(secs(20), async || shop.status(1).await == "closed").await;

@@ -27,6 +27,41 @@ async fn with_the_broker_reset_again_and_again_every_order_is_closed_once() {
     assert_eq!(shop.db.count("parked_at is not null").await, 0);
 }
 
+/// The event waits to be written; the order is updated by then.
+const WAIT_IN_EVENT: &str = "create function wait() returns trigger language plpgsql as $$ begin \
+    if new.type = 'order.closed' then perform pg_advisory_xact_lock_shared(1); end if; return new; end $$; \
+    create trigger wait before insert on duebox.outbox for each row execute function wait()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_ended_between_close_and_event_leave_neither_and_the_next_try_does_both() {
+    let shop = Shop::new("closer_between").await;
+    let daemon = shop.daemon("max_attempts = 2");
+    shop.db.batch_execute(WAIT_IN_EVENT).await.unwrap();
+    shop.orders(1..=10, "pending", LONG_AGO).await;
+    shop.db.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+    shop.deliver_all(1..=10).await;
+    let admin = shop.between.superuser().await;
+    let (end, mut ended) = (
+        format!(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+             where datname = '{}' and wait_event_type = 'Lock' and wait_event = 'advisory'",
+            shop.between.rig.name()
+        ),
+        0,
+    );
+    let begun = std::time::Instant::now();
+    while ended < 6 {
+        assert!(begun.elapsed() < secs(40), "{ended} sessions were ended: {}", daemon.log());
+        ended += admin.query_one(&end, &[]).await.unwrap().get::<_, i64>(0);
+    }
+    assert_eq!((shop.closed().await, shop.db.count("true").await), (0, 0));
+    shop.db.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
+    wait_until(secs(60), async || shop.closed().await == 10).await;
+    shop.wait_acked().await;
+    shop.events_fit().await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 0);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_database_away_messages_wait_on_their_channel_and_spend_no_attempt() {
     let shop = Shop::new("closer_no_db").await;

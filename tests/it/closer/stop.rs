@@ -69,3 +69,21 @@ async fn a_killed_relay_loses_nothing() {
     shop.events_fit().await;
     drop(daemon);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_relay_had_in_hand_is_closed_by_the_one_beside_it() {
+    let shop = Shop::new("closer_kill_one").await;
+    shop.db.batch_execute(SLOW).await.unwrap();
+    shop.orders(1..=80, "pending", LONG_AGO).await;
+    let (mut killed, beside) = (shop.daemon(""), shop.daemon(""));
+    shop.deliver_all(1..=80).await;
+    wait_until(secs(20), async || shop.closed().await >= 20).await;
+    killed.kill9();
+    let begun = std::time::Instant::now();
+    killed.wait_exit(secs(5));
+    wait_until(secs(40), async || shop.closed().await == 80).await;
+    eprintln!("killed: the other relay had closed its part after {:.1?}", begun.elapsed());
+    shop.wait_acked().await;
+    shop.events_fit().await;
+    assert!(!beside.log().contains("not ours"), "{}", beside.log());
+}

@@ -7,6 +7,32 @@ use crate::support::wait::{secs, wait_until};
 use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_that_is_not_enabled_does_not_look_at_any_order() {
+    let shop = Shop::new("sweep_disabled").await;
+    let relay = shop.rig.create_role("relay");
+    shop.rig.migrate(&["--grant-relay", &relay]);
+    shop.db.batch_execute(&format!("grant select, update on orders to {relay}")).await.unwrap();
+    shop.orders(1..=10, "pending", 2_000.0).await;
+    // What was read to make the index does not count.
+    shop.db.batch_execute("select pg_stat_force_next_flush()").await.unwrap();
+    shop.rig.postgres().sql(shop.rig.name(), "select pg_stat_reset()");
+    let mut daemon = shop.rig.daemon(
+        &relay,
+        "[tier.now]\ntarget = { queue = \"closed\" }\n[sweep]\nenabled = false\nevery = \"100ms\"\n\
+         [rule.unpaid]\ntable = \"orders\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"pending\"]\nto = \"closed\"\n\
+         due = \"due\"\nafter = \"2s\"\nevent = { tier = \"now\", type = \"order.closed\" }\n",
+    );
+    daemon.wait_ready(secs(30));
+    let ready = Instant::now();
+    wait_until(secs(20), async || ready.elapsed() >= secs(2)).await;
+    // Its sessions report what they read when they end.
+    daemon.sigterm();
+    assert_eq!(daemon.wait_exit(secs(15)), 0, "{}", daemon.log());
+    let looks = "pg_stat_user_tables where relname = 'orders' and seq_scan + coalesce(idx_scan, 0) > 0";
+    assert_eq!((shop.count(looks).await, shop.count("orders where status = 'pending'").await), (0, 10));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn with_rabbitmq_dead_from_the_start_unpaid_orders_are_closed_in_time_and_paid_ones_kept() {
     let shop = Shop::new("sweep_no_broker").await;
     let relay = shop.rig.create_role("relay");

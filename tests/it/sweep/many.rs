@@ -69,8 +69,8 @@ async fn two_hundred_overdue_orders_of_half_a_million_are_found_in_under_five_hu
     // Without the index it would be the whole table, and the check says which index is missing.
     assert_eq!(shop.findings().await.notes.len(), 1, "what the guard reads, and nothing else");
     shop.db.batch_execute("drop index orders_due_idx").await.unwrap();
-    let missing = "create index concurrently on public.orders (due) where status in ('pending');";
-    assert!(shop.findings().await.notes.iter().any(|note| note.contains(missing)));
+    let notes = shop.findings().await.notes;
+    assert!(notes.iter().any(|note| note.contains("no index serves rule unpaid")), "{notes:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Keys and statuses of every kind that shops have.
 
 use super::shop::{self, Shop};
+use duebox::rule::Closing;
 
 /// A column type, with two values of it.
 type Kind = (&'static str, &'static str, &'static str);
@@ -49,6 +50,8 @@ async fn ids_and_statuses_of_every_kind_are_compared_as_their_own_type() {
             let what = format!("{id_type} and {status_type}");
             let findings = duebox::rule::inspect(&shop.pool(), &shop.settings(), "unpaid", &shop.rule).await.unwrap();
             assert_eq!((findings.problems, findings.notes), (vec![], vec![]), "{what}");
+            // The closer one, the sweep the other.
+            assert!(matches!(shop.one(one).await, Closing::Closed(closed) if closed.id == one), "{what}");
             assert_eq!(shop.pass().await, None, "{what}");
             let closed = format!("\"My Shop\".\"Orders\" where \"select\"::text = '{}'", to.replace('\'', "''"));
             assert_eq!(shop.count(&closed).await, 2, "{what}");

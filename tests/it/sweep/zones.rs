@@ -2,7 +2,7 @@
 
 use super::inspect::one;
 use super::shop::Shop;
-use duebox::rule::Kept;
+use duebox::rule::{Closing, Kept};
 
 impl Shop {
     /// With a due column that is written in the time of Berlin, an index on it, and this default zone of the role.
@@ -67,6 +67,9 @@ async fn around_a_change_of_the_clocks_no_order_is_early_and_none_is_over_an_hou
             shop.db.batch_execute(&orders).await.unwrap();
             offsets.push(shop.db.query_one(offset, &[&zone]).await.unwrap().get::<_, i32>(0));
             shop.rule.time_zone = Some(zone);
+            // The closer names an order that is not overdue for a minute, and one that has been for hours.
+            assert!(matches!(shop.kept("29").await, Kept::Early { .. }), "{what}");
+            assert!(matches!(shop.one("200").await, Closing::Closed(_)), "{what}");
             assert_eq!(shop.pass().await, None, "{what}");
             let closed = "written join orders using (id) where status = 'closed'";
             let early = format!("{closed} and at > now() - interval '31 min'");
