@@ -35,7 +35,7 @@ const WAIT_IN_EVENT: &str = "create function wait() returns trigger language plp
 #[tokio::test(flavor = "multi_thread")]
 async fn sessions_that_are_ended_between_close_and_event_leave_neither_and_the_next_try_does_both() {
     let shop = Shop::new("closer_between").await;
-    let daemon = shop.daemon("max_attempts = 2");
+    let daemon = shop.daemon("max_attempts = 1");
     shop.db.batch_execute(WAIT_IN_EVENT).await.unwrap();
     shop.orders(1..=10, "pending", LONG_AGO).await;
     shop.db.batch_execute("select pg_advisory_lock(1)").await.unwrap();
