@@ -107,6 +107,9 @@ fn read_rule(mut table: Table<'_>, name: &str, tiers: &Tiers, sweep: &Sweep) -> 
         table.problem("tier", rule);
     }
     let checks = table.optional("checks", &checks::checks()).unwrap_or_default();
+    if !checks.is_empty() && tier.is_none() {
+        table.problem("checks", CHECKS);
+    }
     let after = read_after(&mut table, name, tier.as_deref(), tiers, &checks);
     let id_pointer = table.optional("id_pointer", &pointer());
     let action = action::read(&mut table, [&id, &status], from.as_deref());
@@ -173,6 +176,10 @@ fn read_after(
     }
     Some(after)
 }
+
+/// Why `checks` alone do nothing.
+const CHECKS: &str = "must come with `tier`: the messages of that tier bring the looks, and the sweep closes what is overdue \
+    without them; set tier = \"...\" to the tier of the rule's messages, or leave `checks` out";
 
 /// Why `after` is missed.
 const AFTER: &str = "how long after `due` an order is overdue; only a rule with a `tier` that delays has a default";
