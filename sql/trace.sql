@@ -11,7 +11,8 @@ with found as materialized (
 select o.message_id, o.tier, o.type, o.routing_key, o.created_at, o.due_at, o.available_at, o.attempts, o.last_error,
        o.sent_at, o.parked_at, o.cancelled_at, now() as now, (select count(*) from found) as total,
        -- A large payload is nobody's event of ours, and is not read for this.
-       case when pg_column_size(o.payload) <= 2000 then o.payload ->> 'by' end as by
+       case when pg_column_size(o.payload) <= 2000 then o.payload ->> 'by' end as by,
+       case when pg_column_size(o.payload) <= 2000 then o.payload ->> 'rule' end as rule
   from shown s
   join outbox o on o.id = s.id
  order by o.id

@@ -9,7 +9,7 @@ use super::database::Database;
 use super::pause::told;
 use super::words::{shown, utc};
 use super::{FAILED, OK, load, print};
-use crate::config::Config;
+use crate::config::{Config, Rule};
 use crate::outbox::pauses::Pause;
 use crate::outbox::trace::{self, Message, Traced};
 use crate::rule;
@@ -91,11 +91,19 @@ impl Known<'_> {
         self.paused("relay").or_else(|| self.paused(&format!("tier {tier}")))
     }
 
-    /// The events by which a rule told that it closed this order.
+    /// The events by which a rule told that it closed this order. A payload of the user's own need not say which rule wrote
+    /// it: where several rules may have, it is the word of none.
     fn closes(&self, rule: &str) -> impl Iterator<Item = &Message> {
-        let event = self.config.rules.get(rule).and_then(|rule| rule.event.as_ref());
-        self.messages.messages.iter().filter(move |message| {
+        let rules = &self.config.rules;
+        let writes = |rule: &Rule, message: &Message| {
+            let event = rule.event.as_ref();
             event.is_some_and(|event| message.tier == event.tier && message.kind.as_ref() == Some(&event.type_))
+        };
+        self.messages.messages.iter().filter(move |message| {
+            let named = message.rule.as_ref().filter(|name| rules.contains_key(*name));
+            let mut writers = rules.iter().filter(|(_, rule)| writes(rule, message)).map(|(name, _)| name);
+            let only = writers.clone().nth(1).is_none();
+            writers.any(|writer| writer == rule) && named.map_or(only, |name| name == rule)
         })
     }
 

@@ -46,6 +46,8 @@ pub struct Message {
     pub state: State,
     /// Who closed the order, if it is the event of a close.
     pub by: Option<String>,
+    /// By which rule, likewise.
+    pub rule: Option<String>,
     /// The database's time.
     pub now: SystemTime,
 }
@@ -84,6 +86,7 @@ impl Message {
             last_error: row.try_get("last_error")?,
             state,
             by: row.try_get("by")?,
+            rule: row.try_get("rule")?,
             now: row.try_get("now")?,
         })
     }

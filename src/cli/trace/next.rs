@@ -3,6 +3,7 @@
 use super::super::pause::told;
 use super::super::words::{age, shown, utc};
 use super::Known;
+use crate::config::Mode;
 use crate::outbox::trace::{Message, State};
 use crate::rule::{Kept, Order, Traced};
 use crate::tier;
@@ -24,7 +25,7 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| messages.iter().find_map(waits))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| refused(rule, seen)))
-        .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(rule, seen)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(known, rule, seen)))
         .unwrap_or_else(|| "nothing to do".to_owned())
 }
 
@@ -106,7 +107,9 @@ fn refused(rule: &str, seen: &Traced) -> Option<String> {
     Some(format!("rule {rule} cannot be applied: duebox check --connect says what to mend"))
 }
 
-fn early(rule: &str, seen: &Traced) -> Option<String> {
+fn early(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
+    // One that only observes closes nothing.
+    known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
     let Traced::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
     Some(format!("nothing to do: unless it leaves that status, rule {rule} closes the order after {}", utc(*at)))
 }

@@ -117,3 +117,30 @@ async fn every_rule_that_has_the_id_says_its_own() {
         &["rule unpaid: the order in orders is pending", "rule watched: no order of tickets"],
     );
 }
+
+/// Two rules that tell in one type, as one consumer hears all closed orders, and one that only observes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rule_that_closed_is_told_from_another_with_the_same_event_and_one_that_observes_closes_nothing() {
+    let toml = SHOP.replace("event = ", "mode = \"observe\"\nevent = ");
+    let (desk, db) = Desk::shop("trace_two", &format!("{toml}{LATER}"), ORDERS).await;
+    let event = |key: i64, payload: &str| {
+        format!(
+            "insert into orders values ({key}, 'closed', now()); insert into duebox.outbox (tier, key, type, payload) \
+             values ('now', '{key}', 'order.closed', '{payload}');"
+        )
+    };
+    let events = [event(1, r#"{"by": "closer", "rule": "later"}"#), event(2, r#"{"order": 2, "rule": "of chess"}"#)];
+    db.batch_execute(&events.concat()).await.unwrap();
+    let closed_by = |key: &str, rule| seen(&desk, key, rule)["text"].as_str().unwrap().to_owned();
+    assert!(closed_by("1", "later").contains("; closed by the closer 2"), "{}", closed_by("1", "later"));
+    for (key, rule) in [("1", "unpaid"), ("2", "unpaid"), ("2", "later")] {
+        let text = closed_by(key, rule);
+        assert!(text.ends_with("is closed; no event in the outbox tells by whom"), "{key}, {rule}: {text}");
+    }
+    db.batch_execute("insert into orders values (3, 'pending', now()), (4, 'waiting', now())").await.unwrap();
+    assert_eq!(desk.next("3"), "nothing to do");
+    assert!(desk.next("4").contains("rule later closes the order after"), "{}", desk.next("4"));
+}
+
+const LATER: &str = "[rule.later]\ntable = \"orders\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"waiting\"]\n\
+    to = \"closed\"\ndue = \"due\"\nafter = \"1h\"\nevent = { tier = \"now\", type = \"order.closed\" }\n";
