@@ -11,6 +11,8 @@ use crate::outbox::pauses::{Pause, What};
 use crate::outbox::rights::{self, Needs};
 use crate::rule::{Closed, Closing, Kept, Sweep, Told};
 use crate::stop::Stop;
+use futures_util::StreamExt;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -44,16 +46,41 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
         print("relay.toml has no rule: nothing says which orders are overdue\n")?;
         return Ok(MISUSED);
     }
-    let database = Database::of(config)?;
-    let mut good = true;
-    for rule in config.rules.keys().filter(|name| args.rule.as_ref().is_none_or(|rule| rule == *name)) {
-        good &= one(config, &database, rule, args.dry_run).await?;
-    }
+    let mut signals = signal_hook_tokio::Signals::new([SIGTERM, SIGINT])?;
+    let stop = Stop::default();
+    let mut swept = Box::pin(all(config, args, &stop));
+    let good = tokio::select! {
+        good = &mut swept => good?,
+        _signal = signals.next() => {
+            stop.raise();
+            tokio::select! {
+                good = &mut swept => good?,
+                _again = signals.next() => {
+                    print("stopped at once by a second signal; orders whose line is above are closed\n")?;
+                    false
+                }
+            }
+        }
+    };
     Ok(if good { OK } else { FAILED })
 }
 
+/// Sweeps by each rule that is asked for, until the stop. False: something could not be closed.
+async fn all(config: &Config, args: &Args, stop: &Stop) -> anyhow::Result<bool> {
+    let (database, mut good) = (Database::of(config)?, true);
+    for rule in config.rules.keys().filter(|name| args.rule.as_ref().is_none_or(|rule| rule == *name)) {
+        if stop.raised() {
+            print(&format!("rule {rule}: not swept: stopped before\n"))?;
+            good = false;
+        } else {
+            good &= one(config, &database, rule, args.dry_run, stop).await?;
+        }
+    }
+    Ok(good)
+}
+
 /// Sweeps by one rule. False: something could not be closed.
-async fn one(config: &Config, database: &Database, name: &str, dry: bool) -> anyhow::Result<bool> {
+async fn one(config: &Config, database: &Database, name: &str, dry: bool, stop: &Stop) -> anyhow::Result<bool> {
     let Some(rule) = config.rules.get(name) else { return Ok(false) };
     if let Some(pause) = paused(&database.pauses().await?, name) {
         let what = shown(&pause.what);
@@ -68,7 +95,7 @@ async fn one(config: &Config, database: &Database, name: &str, dry: bool) -> any
         batch: config.sweep.batch,
         health: Arc::<Health>::default(),
         metrics: Arc::<Metrics>::default(),
-        stop: Stop::default(),
+        stop: stop.clone(),
     };
     let count = Mutex::new(Count::default());
     let hears = |told: Told<'_>| count.lock().unwrap_or_else(PoisonError::into_inner).hear(name, &told);

@@ -69,20 +69,24 @@ impl<'a> Pass<'a> {
         Ok(run.await? > 0)
     }
 
-    /// Ends the pass.
-    pub(super) async fn end(&self) -> Result<(), Error> {
+    /// Ends the pass: when, in seconds since 1970 by the database's clock; none: somebody else has taken it over.
+    pub(super) async fn end(&self) -> Result<Option<f64>, Error> {
         self.end_ago("0 s").await
     }
 
-    /// Gives up a pass that is not through, so that another relay takes it at once.
-    pub(super) async fn break_off(&self) -> Result<(), Error> {
-        self.end_ago(&self.every).await
+    /// Gives up a pass that is not through, so that a relay that sweeps `every` so often takes it at once. Best effort
+    /// within what a stop may take; without it the pass is free after 30 s.
+    pub(super) async fn break_off(&self, every: Duration) {
+        let ago = format!("{} microseconds", every.as_micros());
+        drop(tokio::time::timeout(Duration::from_secs(1), self.end_ago(&ago)).await);
     }
 
-    async fn end_ago(&self, ago: &str) -> Result<(), Error> {
-        let run = once(self.pool, self.settings, "end the pass", async |client| {
-            client.execute_typed(END, &[(&self.name, Type::TEXT), (&self.by, Type::UUID), (&ago, Type::TEXT)]).await
+    async fn end_ago(&self, ago: &str) -> Result<Option<f64>, Error> {
+        let what = "end the pass";
+        let run = once(self.pool, self.settings, what, async |client| {
+            client.query_typed(END, &[(&self.name, Type::TEXT), (&self.by, Type::UUID), (&ago, Type::TEXT)]).await
         });
-        run.await.map(drop)
+        let rows = run.await?;
+        rows.first().map(|row| row.try_get("ended").map_err(Error::statement(what))).transpose()
     }
 }

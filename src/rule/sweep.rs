@@ -15,7 +15,7 @@ use crate::outbox::error::Error;
 use crate::stop::Stop;
 use round::{Missed, Round};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 pub use once::{Hears, Told};
 
@@ -130,8 +130,7 @@ impl Sweep {
             // Tried again at the normal time: the next pass looks at everything anew.
             Err(Broken::Failed(error)) if !error.is_away() => Missed::all(error.to_string()),
             Err(Broken::Stopped) => {
-                // Best effort within what a stop may take; without it the pass is free after 30 s.
-                drop(tokio::time::timeout(Duration::from_secs(1), pass.break_off()).await);
+                pass.break_off(every).await;
                 return Err(Broken::Stopped);
             }
             Err(away) => return Err(away),
@@ -140,9 +139,9 @@ impl Sweep {
             Some(problem) => self.health.problem(&self.part(), &problem),
             None => self.health.well(&self.part()),
         }
-        self.patient(pass.end()).await??;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.metrics.rules.passed(&self.name, now.as_secs_f64());
+        // Taken over: it goes on there, and is waited for.
+        let Some(ended) = self.patient(pass.end()).await?? else { return Ok(Duration::ZERO) };
+        self.metrics.rules.passed(&self.name, ended);
         Ok(every)
     }
 

@@ -12,6 +12,9 @@ use std::time::Duration;
 /// How often it is looked whether another relay's pass is over.
 const LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
+/// Said of a pass that was not to go on.
+const STOPPED: &str = "stopped before its end: the next sweep finds what is left";
+
 /// What a pass tells while it goes on.
 #[derive(Debug)]
 pub enum Told<'a> {
@@ -33,7 +36,8 @@ pub type Hears<'a> = &'a (dyn Fn(Told<'_>) + Sync);
 impl Sweep {
     /// One pass from beginning to end, whenever the last one was; never beside another. What kept it from closing orders.
     ///
-    /// `dry`, and by a rule that only observes, nothing is changed. Ended halfway, the pass is free for others after 30 s.
+    /// `dry`, and by a rule that only observes, nothing is changed. The stop ends it after the batch in hand; killed, the pass
+    /// is free for others after 30 s.
     ///
     /// # Errors
     /// Postgres cannot be asked.
@@ -41,12 +45,13 @@ impl Sweep {
         match self.foreground(dry, hears).await {
             Ok(problem) => Ok(problem),
             Err(Broken::Failed(error)) => Err(error),
-            Err(Broken::Stopped) => Ok(Some("stopped".to_owned())),
+            Err(Broken::Stopped) => Ok(Some(STOPPED.to_owned())),
         }
     }
 
     async fn foreground(&self, dry: bool, hears: Hears<'_>) -> Result<Option<String>, Broken> {
-        let (orders, findings) = orders::prepare(&self.pool, &self.settings, &self.name, &self.rule).await?;
+        let prepared = orders::prepare(&self.pool, &self.settings, &self.name, &self.rule);
+        let (orders, findings) = self.patient(prepared).await??;
         findings.notes.iter().for_each(|note| hears(Told::Note(note)));
         let Some(orders) = orders else { return Ok(Some(findings.problems.join("; "))) };
         if dry || self.rule.mode == Mode::Observe {
@@ -56,11 +61,16 @@ impl Sweep {
         // No period: the pass may be taken as soon as nobody has it.
         let pass = Pass::new(&self.pool, &self.settings, &self.name, Duration::ZERO);
         self.wait_for(&pass, hears).await?;
-        let missed = Round { sweep: self, pass: &pass, orders: &orders, hears }.close().await?;
-        if !pass.keep().await? {
+        let missed = match (Round { sweep: self, pass: &pass, orders: &orders, hears }).close().await {
+            Ok(missed) => missed,
+            Err(broken) => {
+                pass.break_off(self.rule.every).await;
+                return Err(broken);
+            }
+        };
+        if pass.end().await?.is_none() {
             return Ok(Some("another relay has taken over the pass: this one was silent for too long".to_owned()));
         }
-        pass.end().await?;
         Ok(missed.told())
     }
 
@@ -79,7 +89,8 @@ impl Sweep {
     async fn look(&self, orders: &Orders, hears: Hears<'_>) -> Result<(), Broken> {
         let mut place = None;
         loop {
-            let found = orders.find(&self.pool, &self.settings, place.as_ref(), self.batch).await?;
+            let found = orders.find(&self.pool, &self.settings, place.as_ref(), self.batch);
+            let found = self.patient(found).await??;
             found.iter().filter(|found| found.applies).for_each(|found| hears(Told::Overdue(&found.place.1)));
             let full = found.len() == self.batch;
             place = found.into_iter().last().map(|found| found.place);

@@ -3,7 +3,11 @@
 use super::Desk;
 use crate::support::daemon::run_cli;
 use crate::support::db::Db;
+use crate::support::process::Process;
 use crate::support::wait::{secs, wait_until};
+use nix::sys::signal::Signal;
+use std::fs::File;
+use std::process::Command;
 
 /// Two rules, over orders and over returns.
 const RULES: &str = "[tier.now]\ntarget = { queue = \"closed\" }\n\
@@ -128,4 +132,39 @@ async fn a_pause_an_unknown_rule_and_a_missing_right_are_said() {
     let grant = format!("missing privilege: grant update on duebox.state to {};", desk.role);
     desk.says(&["sweep", "--once"], 1, &[&grant]);
     assert_eq!(closed(&db).await, (0, 1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_the_pass_after_the_batch_in_hand_and_what_was_closed_is_said() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let (desk, db) = desk(&format!("once_{}", signal.as_str().to_lowercase())).await;
+        // Enough that it is never through before the signal.
+        let slow = "insert into orders select i, 'pending', now() - interval '1 h' from generate_series(101, 3000) i; \
+            create function slow() returns trigger language plpgsql as $$ begin perform pg_sleep(0.002); return new; end $$; \
+            create trigger slow before update on orders for each row execute function slow()";
+        db.batch_execute(slow).await.unwrap();
+        let out = desk.config.with_file_name("out");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duebox"));
+        command
+            .args(["sweep", "--once", "--config", desk.config.to_str().unwrap()])
+            .stdout(File::create(&out).unwrap());
+        let mut once = Process::spawn(&mut command, "KILL");
+        wait_until(secs(20), async || closed(&db).await.0 > 0).await;
+        once.signal(signal);
+        assert_eq!(once.wait_exit(secs(20)).unwrap().code(), Some(1));
+        let (text, (closed, ..)) = (std::fs::read_to_string(out).unwrap(), closed(&db).await);
+        assert!(closed < 2_905, "it went on: {text}");
+        for (of, lines) in
+            [(" closed: pending is now closed", closed), (&format!("{closed} closed, 0 kept, 0 could"), 1)]
+        {
+            assert_eq!(text.lines().filter(|line| line.contains(of)).count() as i64, lines, "{of}: {text}");
+        }
+        for line in ["rule unpaid: stopped before its end: the next sweep", "rule unsent: not swept: stopped before\n"]
+        {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        // Whatever the period of the relays: the pass is free for them.
+        let free = "select from duebox.state where name = 'sweep.unpaid' and not info ? 'by' and at < now() - interval '4 min'";
+        assert_eq!(db.query(free, &[]).await.unwrap().len(), 1, "{text}");
+    }
 }

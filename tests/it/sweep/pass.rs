@@ -1,6 +1,6 @@
 //! One relay at a time sweeps a rule, and a dead one is replaced.
 
-use super::shop::Shop;
+use super::shop::{Running, Shop};
 use crate::support::wait::{secs, wait_until};
 
 const LONG_AGO: f64 = 2_000.0;
@@ -42,6 +42,60 @@ async fn the_period_counts_from_the_end_of_the_last_pass_of_any_relay() {
     shop.rule.every = secs(10);
     let at = first_close(&shop, "8 s", "{}").await;
     assert!((2.0..10.0).contains(&at), "swept after {at} s, 2 were left");
+}
+
+/// After a failover to a server whose clock is behind, say: waited for, it would be hours without a sweep.
+#[tokio::test]
+async fn a_pass_that_was_taken_or_ended_ahead_of_the_clock_keeps_nobody_from_the_next() {
+    for (name, info) in [("pass_ahead_ended", "{}"), ("pass_ahead_taken", r#"{"by": "somebody else"}"#)] {
+        let mut shop = Shop::new(name).await;
+        shop.rule.every = secs(600);
+        let at = first_close(&shop, "-1 h", info).await;
+        assert!(at < 10.0, "swept after {at} s with {info}");
+        let ahead = format!("set search_path = duebox; update state set at = now() + interval '1 h', info = '{info}'");
+        shop.db.batch_execute(&ahead).await.unwrap();
+        let wait = include_str!("../../../sql/sweep_wait.sql");
+        let wait: f64 = shop.db.query_one(wait, &[&"sweep.unpaid", &"600 s"]).await.unwrap().get("wait");
+        assert!(wait.abs() < f64::EPSILON, "waits {wait} s with {info}");
+    }
+}
+
+/// When the last pass ended, as the metrics show it; 0 when none has.
+fn last_pass(running: &Running) -> f64 {
+    let text = running.metrics.render().unwrap();
+    let of = "duebox_rule_last_pass_timestamp_seconds{rule=\"unpaid\"} ";
+    text.lines().find_map(|line| line.strip_prefix(of)).map_or(0.0, |value| value.parse().unwrap())
+}
+
+#[tokio::test]
+async fn a_pass_is_shown_as_ended_by_whoever_ends_it_and_by_the_clock_of_the_database() {
+    let mut shop = Shop::new("pass_lost").await;
+    shop.rule.every = secs(1);
+    let watch = "create table tried (); create function try() returns trigger language plpgsql security definer as $$ \
+        begin insert into public.tried default values; return new; end $$; \
+        create trigger try before insert on duebox.state for each row execute function try(); \
+        create table ended (at timestamptz); create function tell() returns trigger language plpgsql as $$ \
+        begin insert into public.ended values (new.at); return new; end $$; \
+        create trigger tell before update on duebox.state for each row when (not new.info ? 'by') execute function tell(); \
+        create function hang() returns trigger language plpgsql as $$ begin \
+        perform pg_advisory_xact_lock_shared(1); return new; end $$; \
+        create trigger hang before update on orders for each row execute function hang()";
+    shop.db.batch_execute(watch).await.unwrap();
+    shop.orders(1..=3, "pending", LONG_AGO).await;
+    shop.db.batch_execute("select pg_advisory_lock(1)").await.unwrap();
+    let running = shop.sweep();
+    wait_until(secs(10), async || super::race::waiting(&shop.db, "advisory").await).await;
+    let lost = "update duebox.state set at = now(), info = '{\"by\": \"another relay\"}'; select pg_advisory_unlock(1)";
+    shop.db.batch_execute(lost).await.unwrap();
+    // It has tried to take the next pass, so it is through with this one.
+    wait_until(secs(20), async || shop.count("tried").await > 1).await;
+    assert_eq!(last_pass(&running).to_string(), "0", "ended although another relay has it");
+    shop.db.batch_execute("update duebox.state set at = now() - interval '1 h', info = '{}'").await.unwrap();
+    wait_until(secs(20), async || last_pass(&running) > 0.0).await;
+    let shown = last_pass(&running);
+    running.stop().await;
+    let ended = format!("ended where at = to_timestamp({shown})");
+    assert_eq!(shop.count(&ended).await, 1, "{shown} is no time of the database's");
 }
 
 /// How long after now, in seconds, an order is closed when the state of the pass is this old.
