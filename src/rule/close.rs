@@ -8,6 +8,7 @@ mod locked;
 
 use super::closing::{Closing, Kept};
 use super::orders::Orders;
+pub(super) use super::probe::is_out_of_time;
 use super::statements::Close;
 use crate::config::Mode;
 use crate::outbox::connect::{Pool, Settings, Transaction, within};
@@ -35,8 +36,14 @@ const FUNCTION: Bounds = Bounds::of(200, 180, 130);
 
 /// How long one order is waited for that somebody else has locked; nothing is held meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The least that Postgres takes for a bound.
+const AT_ONCE: Duration = Duration::from_millis(1);
 /// Bound that we keep ourselves on closing one order: Postgres keeps its own, this catches one that no longer answers.
 const ONE: Duration = Duration::from_secs(5);
+
+/// Such an order is there, and no message of it may be taken for one of an unknown order.
+const HIDDEN: &str = "the order can be read and not locked: a policy of row-level security on the table hides it from \
+    closing; a policy for update must let this role have it, or the role needs bypassrls";
 
 impl Bounds {
     const fn of(statement: u64, lock: u64, silence: u64) -> Self {
@@ -106,11 +113,38 @@ pub async fn one(
     id: &str,
     by: &'static str,
 ) -> Result<Closing, Error> {
+    one_within(pool, settings, orders, (id, PATIENCE), by).await
+}
+
+/// Closes an order that [`some`] has passed by, if it is free now.
+///
+/// # Errors
+/// As [`one`].
+pub(super) async fn passed_by(
+    pool: &Pool,
+    settings: &Settings,
+    orders: &Orders,
+    id: &str,
+    by: &'static str,
+) -> Result<Closing, Error> {
+    one_within(pool, settings, orders, (id, AT_ONCE), by).await
+}
+
+async fn one_within(
+    pool: &Pool,
+    settings: &Settings,
+    orders: &Orders,
+    (id, patience): (&str, Duration),
+    by: &'static str,
+) -> Result<Closing, Error> {
     if orders.mode == Mode::Observe {
         return Ok(Closing::Kept(Kept::Observed));
     }
     let closing = async {
-        let (transaction, locked) = lock(pool, settings, orders, id).await?;
+        let (transaction, locked) = lock(pool, settings, orders, (id, patience)).await?;
+        if locked.ids.is_empty() {
+            return missing(transaction, orders, id).await.map(Closing::Kept);
+        }
         let closings = apply::apply(transaction, orders, &locked, by).await?;
         Ok(closings.into_iter().next().map_or(Closing::Kept(Kept::Unknown), |(_, closing)| closing))
     };
@@ -119,6 +153,17 @@ pub async fn one(
         Err(error) if error.is_slow() => Ok(Closing::Kept(Kept::Slow)),
         closing => closing,
     }
+}
+
+/// Of an order that was not there to be locked: whether it is there at all.
+async fn missing(transaction: Transaction, orders: &Orders, id: &str) -> Result<Kept, Error> {
+    let (what, ids) = ("look for an order", vec![id]);
+    let seen = &orders.statements.seen;
+    let rows =
+        transaction.run(what, async |client| client.query_typed(seen, &[(&ids, Type::TEXT_ARRAY)]).await).await?;
+    transaction.roll_back().await?;
+    let seen = rows.first().map_or(Ok(false), |row| row.try_get("seen")).map_err(Error::statement(what))?;
+    if seen { Err(Error::Undone(HIDDEN)) } else { Ok(Kept::Unknown) }
 }
 
 /// The first statement of [`one`].
@@ -131,10 +176,15 @@ pub(super) fn is_bad_id(error: &Error) -> bool {
     matches!(error, Error::Statement { what: LOCK_ONE, cause } if bad(cause))
 }
 
-/// Locks one order.
-async fn lock(pool: &Pool, settings: &Settings, orders: &Orders, id: &str) -> Result<(Transaction, Locked), Error> {
+/// Locks one order, and waits so long for whoever has it.
+async fn lock(
+    pool: &Pool,
+    settings: &Settings,
+    orders: &Orders,
+    (id, patience): (&str, Duration),
+) -> Result<(Transaction, Locked), Error> {
     let (what, bounds) = (LOCK_ONE, Bounds::for_orders(orders));
-    let patient = set(PATIENCE + bounds.statement, PATIENCE);
+    let patient = set(patience + bounds.statement, patience);
     let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
     let (lock, set) = (&orders.statements.lock, bounds.set());
     let run = transaction.run(what, async |client| {

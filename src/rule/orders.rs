@@ -1,12 +1,12 @@
 //! The orders of one rule: finding those that are overdue, once everything about the rule is known to be right.
 
-use super::probe::Probe;
+use super::probe::{Probe, is_out_of_time};
 use super::statements::{Close, Statements};
 use super::terms::Names;
 use super::{expressions, table};
 use crate::config::{Action, Mode, Rule};
 use crate::outbox::connect::{Pool, Settings, once};
-use crate::outbox::error::Error;
+use crate::outbox::error::{Error, describe};
 use crate::outbox::migrate::{quote_ident, quote_literal};
 use futures_util::future::join;
 use std::collections::BTreeSet;
@@ -31,6 +31,8 @@ pub struct Orders {
     pub(super) has_event: bool,
     /// Whether closing leaves the status to `set` or a function, and has to show that the rule is through with the order.
     pub(super) sets_no_status: bool,
+    /// Whether policies of row-level security decide what may be locked.
+    pub(super) is_policed: bool,
     pub(super) statements: Statements,
     /// Type of the due column.
     due: Type,
@@ -64,6 +66,24 @@ pub async fn prepare(
     name: &str,
     rule: &Rule,
 ) -> Result<(Option<Orders>, Findings), Error> {
+    make(pool, settings, name, rule).await.map_err(|error| {
+        let cause = if let Error::Statement { cause, .. } = &error { Some(cause) } else { None };
+        let cause = cause.filter(|_| is_out_of_time(&error));
+        cause.map(|cause| Error::Unexpected(no_answer(name, &rule.table, &describe(cause)))).unwrap_or(error)
+    })
+}
+
+/// A table is locked as a whole by whoever alters it, and by those who wait for that.
+fn no_answer(name: &str, table: &str, cause: &str) -> String {
+    format!(
+        "no answer in time about table {table} of rule {name}: {cause}; who has it locked, and since when: select a.pid, \
+         l.mode, a.xact_start, a.query from pg_locks l join pg_stat_activity a using (pid) where l.granted and \
+         l.relation = {}::regclass;",
+        quote_literal(table)
+    )
+}
+
+async fn make(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
     let (probe, mut findings) = (Probe { pool, settings }, Findings::default());
     let Findings { problems, notes } = &mut findings;
     let names = table::look_up(probe, rule, problems, notes).await?;
@@ -86,7 +106,9 @@ pub async fn prepare(
     let statements = Statements::new(name, rule, &names, &settings.schema, (others.is_empty(), void));
     let due = if rule.time_zone.is_some() { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
     let (has_event, sets_no_status) = (rule.event.is_some(), rule.action.to().is_none());
-    let orders = Orders { rule: name.to_owned(), mode: rule.mode, has_event, sets_no_status, statements, due };
+    let is_policed = names.is_policed;
+    let orders =
+        Orders { rule: name.to_owned(), mode: rule.mode, has_event, sets_no_status, is_policed, statements, due };
     notes.extend(others_note(name, &names, &others));
     if !orders.indexed(probe, &rule.due, &rule.status).await? {
         notes.push(index_note(name, rule, &names));
@@ -109,7 +131,9 @@ fn others_note(name: &str, names: &Names, others: &BTreeSet<String>) -> Option<S
 fn index_note(name: &str, rule: &Rule, names: &Names) -> String {
     format!(
         "no index serves rule {name}, each look reads the whole table: \
-         create index concurrently on {} ({}) where {} in ({});",
+         create index {}on {} ({}) where {} in ({});",
+        // Postgres has no such thing for a partitioned table.
+        if names.is_partitioned { "" } else { "concurrently " },
         names.table,
         quote_ident(&rule.due),
         quote_ident(&rule.status),

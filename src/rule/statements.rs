@@ -28,6 +28,8 @@ pub(super) struct Statements {
     pub(super) lock_free: String,
     /// Locks the orders $1 ids text[], waiting for those that somebody else has locked.
     pub(super) lock: String,
+    /// Whether any of the orders $1 ids text[] is there for reading.
+    pub(super) seen: String,
     /// What is done to the locked orders.
     pub(super) close: Close,
 }
@@ -74,6 +76,7 @@ impl Statements {
             older: rule.not_before.map(|_| older(&terms, &overdue, filter)),
             lock_free: lock(&terms, names, " skip locked"),
             lock: lock(&terms, names, ""),
+            seen: seen(&terms, names),
             close,
         }
     }
@@ -136,6 +139,12 @@ fn lock(terms: &Terms, names: &Names, how: &str) -> String {
     )
 }
 
+/// What row-level security lets be read it need not let be locked.
+fn seen(terms: &Terms, names: &Names) -> String {
+    let (Terms { id, .. }, Names { table, id_type, .. }) = (terms, names);
+    format!("select exists (select 1 from {table} o where o.{id} = any ($1::text[]::{id_type}[])) as seen")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -168,6 +177,8 @@ mod tests {
             table: "shop.orders".into(),
             id_type: "pg_catalog.int8".into(),
             status_type: "shop.\"State\"".into(),
+            is_policed: false,
+            is_partitioned: false,
         };
         let statements = Statements::new("un'paid", rule, &names, "Out Box", (true, false));
         let Close::Update(close) = statements.close.clone() else { panic!("a function") };

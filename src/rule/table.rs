@@ -22,6 +22,7 @@ struct Column {
     kind: String,
     may_select: bool,
     may_update: bool,
+    is_key: bool,
 }
 
 impl Column {
@@ -33,6 +34,7 @@ impl Column {
             kind: row.try_get("kind")?,
             may_select: row.try_get("may_select")?,
             may_update: row.try_get("may_update")?,
+            is_key: row.try_get("is_key")?,
         })
     }
 
@@ -126,9 +128,17 @@ fn judge(
     if !grants.is_empty() {
         problems.push(format!("missing privilege: grant {grants} on {table} to {role};"));
     }
+    let hides = row.try_get("hides")?;
+    match hides {
+        "all" => problems.push(hidden(&table, &role)),
+        "some" => notes.push(partly_hidden(&table, &role)),
+        _ => {}
+    }
+    let is_partitioned = row.try_get("is_partitioned")?;
+    notes.extend(unkeyed(&table, id, is_partitioned));
     notes.extend(unversioned(&table, rule, versions));
     let (id_type, status_type) = (id.type_name.clone(), status.type_name.clone());
-    Ok(Some(Names { table, id_type, status_type }))
+    Ok(Some(Names { table, id_type, status_type, is_policed: hides == "some", is_partitioned }))
 }
 
 /// The least that closing needs and the role does not have. A function of the user's has rights of its own, but a row is
@@ -143,6 +153,35 @@ fn missing_grants(read: [&Column; 3], set: &[Column], action: &Action) -> String
     let unread = list("select", unread.map(|column| column.name.as_str()).collect());
     let unwritten = list("update", unwritten.map(|column| column.name.as_str()).collect());
     unread.into_iter().chain(unwritten).collect::<Vec<_>>().join(", ")
+}
+
+/// No policy lets the role do it, so there is no order to be locked: whoever looks would take each for unknown.
+fn hidden(table: &str, role: &str) -> String {
+    format!(
+        "row-level security is on for {table}, and no policy lets {role} both read and update its rows: no order would be \
+         closed; create policy duebox on {table} to {role} using (true); or: alter role {role} bypassrls;"
+    )
+}
+
+fn partly_hidden(table: &str, role: &str) -> String {
+    format!(
+        "row-level security is on for {table}: orders that its policies hide from {role} are never closed; for all of them: \
+         alter role {role} bypassrls;"
+    )
+}
+
+/// A warning only: the conditions stand in the update as well, so that a paid order stays open whatever shares its id.
+fn unkeyed(table: &str, id: &Column, is_partitioned: bool) -> Option<String> {
+    let name = &id.name;
+    let missing = if is_partitioned {
+        format!("no index on column {name}, by which orders are closed: each close reads all of {table}: create index")
+    } else {
+        format!(
+            "no unique index on column {name}, by which orders are closed: of orders that share an id all that are overdue \
+             are closed at once, with one event, and each close may read all of {table}: create unique index concurrently"
+        )
+    };
+    (id.shown_type.is_some() && !id.is_key).then(|| format!("{missing} on {table} ({name});"))
 }
 
 /// Version columns that closing leaves alone: whoever read the order before would write over its close.

@@ -15,6 +15,10 @@ pub(super) struct Names {
     pub(super) id_type: String,
     /// Type of the status column, likewise.
     pub(super) status_type: String,
+    /// Whether policies of row-level security decide which of its rows there are.
+    pub(super) is_policed: bool,
+    /// Whether it is a partitioned table.
+    pub(super) is_partitioned: bool,
 }
 
 /// Quoted parts of the statements.

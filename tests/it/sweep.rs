@@ -12,6 +12,7 @@ mod one;
 mod outage;
 mod pairs;
 mod pass;
+mod policies;
 mod race;
 mod shop;
 mod types;

@@ -97,7 +97,7 @@ select l.id::text as id, l.was::text as was, l.kept, l.due_at, extract(epoch fro
 
 /// A statement of its own, because what the function did is seen by the next one only. An order that it deleted is done.
 pub(super) fn finish(terms: &Terms, names: &Names, rule: &Rule, name: &str, schema: &str) -> String {
-    let (Terms { id, status, .. }, Names { table, id_type, status_type }) = (terms, names);
+    let (Terms { id, status, .. }, Names { table, id_type, status_type, .. }) = (terms, names);
     let (applies, payload) = (terms.applies(), payload(rule));
     let (event, written, join) = event(rule, name, schema);
     format!(

@@ -166,7 +166,30 @@ impl Round<'_> {
         // Those that were skipped; in a full batch there are none to look for.
         let full = closings.len() == ids.len();
         for id in ids.iter().filter(|id| !full && !closings.iter().any(|(told, _)| told == *id)) {
-            (self.hears)(Told::Order(id, &Closing::Kept(Kept::Locked)));
+            self.passed_by(id, missed).await?;
+        }
+        Ok(())
+    }
+
+    /// An order that was found and not there to be locked: somebody has it, or policies of the table hide it.
+    async fn passed_by(&self, id: &str, missed: &mut Missed) -> Result<(), Broken> {
+        let Sweep { pool, settings, metrics, name, .. } = self.sweep;
+        // A transaction each: those that are named will do.
+        let closing = if self.orders.is_policed && missed.count < NAMED {
+            close::passed_by(pool, settings, self.orders, id, BY).await
+        } else {
+            Ok(Closing::Kept(Kept::Locked))
+        };
+        match closing {
+            Ok(closing) => {
+                if closing != Closing::Kept(Kept::Locked) {
+                    missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
+                    tell::tell(metrics, name, BY, id, &closing, None);
+                }
+                (self.hears)(Told::Order(id, &closing));
+            }
+            Err(error) if error.is_away() => return Err(error.into()),
+            Err(error) => self.miss(id, &error, missed),
         }
         Ok(())
     }
@@ -200,8 +223,26 @@ impl Missed {
 
     /// What is to be said of it, if anything.
     pub(super) fn told(self) -> Option<String> {
-        let some = (self.count > 0)
-            .then(|| format!("{} order(s) could not be closed, the others were; first {}", self.count, self.first));
-        self.problem.or(some)
+        let others = match self.closed {
+            0 => "no other was".to_owned(),
+            closed => format!("{closed} other(s) were"),
+        };
+        let some = format!("{} order(s) could not be closed, {others}; first {}", self.count, self.first);
+        self.problem.or((self.count > 0).then_some(some))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_closed_is_told_beside_what_was() {
+        let told = |count, closed| Missed { problem: None, count, first: "7: locked".into(), closed }.told();
+        assert_eq!([told(0, 0), told(0, 9)], [None, None]);
+        let of_none = "3 order(s) could not be closed, no other was; first 7: locked";
+        assert_eq!(told(3, 0).as_deref(), Some(of_none));
+        assert_eq!(told(1, 2).as_deref(), Some("1 order(s) could not be closed, 2 other(s) were; first 7: locked"));
+        assert_eq!(Missed::all("no table".into()).told().as_deref(), Some("no table"));
     }
 }

@@ -1,8 +1,10 @@
 //! What is wrong with a rule's table is said before anything is closed, with the statement that cures it.
 
 use super::shop::{Shop, to};
-use duebox::outbox::connect;
+use duebox::config::Rule;
+use duebox::outbox::connect::{self, Settings};
 use duebox::rule::{Findings, inspect};
+use std::time::Duration;
 
 impl Shop {
     pub(super) fn pool(&self) -> connect::Pool {
@@ -105,11 +107,57 @@ async fn a_missing_grant_is_named_and_granting_it_is_enough() {
 #[tokio::test]
 async fn a_missing_index_is_noted_with_the_statement_that_makes_it() {
     let shop = Shop::new("rule_index").await;
-    shop.db.batch_execute("drop index orders_due_idx").await.unwrap();
-    let findings = shop.findings().await;
-    assert_eq!(findings.problems, Vec::<String>::new());
-    let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
-    let (_, statement) = note.split_once(": ").unwrap();
-    shop.db.batch_execute(statement).await.unwrap();
-    assert_eq!(shop.findings().await, Findings::default(), "after {statement}");
+    let partitioned = "drop table orders; create table orders (id bigint primary key, status text, due timestamptz) \
+        partition by hash (id); create table part partition of orders for values with (modulus 1, remainder 0)";
+    for change in ["drop index orders_due_idx", partitioned] {
+        shop.db.batch_execute(change).await.unwrap();
+        let findings = shop.findings().await;
+        assert_eq!(findings.problems, Vec::<String>::new());
+        let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
+        let (_, statement) = note.split_once(": ").unwrap();
+        shop.db.batch_execute(statement).await.unwrap();
+        assert_eq!(shop.findings().await, Findings::default(), "after {statement}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_is_not_unique_is_noted_with_the_statement_that_makes_it_so() {
+    let shop = Shop::empty("rule_unkeyed").await;
+    for (partitioned, key) in [
+        ("", "create unique index concurrently on"),
+        (
+            " partition by hash (id); create table part partition of orders for values with (modulus 1, remainder 0)",
+            "create index on",
+        ),
+    ] {
+        let table = format!(
+            "drop table if exists orders; create table orders (id bigint, status text, due timestamptz){partitioned}; \
+             create index on orders (due); create index on orders (status, id)"
+        );
+        shop.db.batch_execute(&table).await.unwrap();
+        let findings = shop.findings().await;
+        assert_eq!(findings.problems, Vec::<String>::new());
+        let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
+        let (_, statement) = note.rsplit_once(": ").unwrap();
+        assert!(statement.starts_with(key), "{note}");
+        shop.db.batch_execute(statement).await.unwrap();
+        assert_eq!(shop.findings().await, Findings::default(), "after {statement}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_somebody_has_locked_is_named_with_the_rule_and_the_statement_that_finds_them() {
+    let shop = Shop::new("rule_locked").await;
+    let locker = shop.rig.db().await;
+    locker.batch_execute("begin; lock table orders").await.unwrap();
+    let settings = Settings { statement_timeout: Duration::from_millis(300), ..shop.settings() };
+    for guard in [None, Some("id > 0".to_owned())] {
+        let rule = Rule { guard, ..shop.rule.clone() };
+        let asked = inspect(&connect::pool(&settings, 1).unwrap(), &settings, "unpaid", &rule).await;
+        let error = asked.unwrap_err().to_string();
+        assert!(error.contains("table orders of rule unpaid") && error.contains("57014"), "{error}");
+        let (_, statement) = error.split_once("since when: ").unwrap();
+        let [who] = &shop.db.query(statement, &[]).await.unwrap()[..] else { panic!("one who locks: {statement}") };
+        assert_eq!(who.get::<_, String>("query"), "begin; lock table orders");
+    }
 }
