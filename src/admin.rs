@@ -5,5 +5,6 @@ pub mod fresh;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod pauses;
 pub mod status;
 pub mod wakefulness;

@@ -48,7 +48,8 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     };
     let (stop, links, health) = (parts.stop.clone(), parts.links(), Arc::clone(&parts.health));
     let (metrics, fresh) = (Arc::clone(&parts.metrics), Arc::clone(&parts.fresh));
-    let shown = http::Shown { health: Arc::clone(&health), metrics, fresh };
+    let pauses = Arc::clone(&parts.pauses);
+    let shown = http::Shown { health: Arc::clone(&health), metrics, fresh, pauses };
     let mut tasks = spawn(parts);
     tasks.spawn_other("the HTTP side", serve(listener, shown, stop.clone()));
     systemd::ready();

@@ -8,7 +8,6 @@ mod pause;
 mod status;
 mod sweep;
 mod trace;
-mod words;
 
 use crate::config;
 use clap::{Parser, Subcommand};

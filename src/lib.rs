@@ -22,3 +22,4 @@ pub mod log;
 pub mod stop;
 pub mod systemd;
 pub mod wake;
+mod words;

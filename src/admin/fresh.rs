@@ -3,23 +3,28 @@
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
-/// How long a reader waits for the count that it asked for; after that it sees what is known.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Where readers ask and the one who counts answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Fresh {
+    /// How long a reader waits for what it asked for; after that it sees what is known.
+    patience: Duration,
     asked: Notify,
     counted: watch::Sender<()>,
 }
 
 impl Fresh {
+    /// Whose readers wait so long.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, asked: Notify::default(), counted: watch::Sender::default() }
+    }
+
     /// Asks for a count and waits for it.
     pub async fn ask(&self) {
         let mut counted = self.counted.subscribe();
         self.asked.notify_one();
         // Late or never: the reader sees what is known by then.
-        drop(tokio::time::timeout(PATIENCE, counted.changed()).await);
+        drop(tokio::time::timeout(self.patience, counted.changed()).await);
     }
 
     /// Resolves when somebody asks.
@@ -39,7 +44,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_waits_for_the_count_that_it_asked_for() {
-        let fresh = Fresh::default();
+        let fresh = Fresh::new(Duration::from_secs(60));
         let count = async {
             fresh.asked().await;
             fresh.counted();

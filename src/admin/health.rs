@@ -1,5 +1,6 @@
 //! What works and what does not, as one list that `/readyz`, `status` and the log share.
 
+use super::pauses::Paused;
 use super::wakefulness::Wakefulness;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -80,6 +81,7 @@ pub struct Health {
     beats: Mutex<BTreeMap<String, (Instant, Duration)>>,
     worked: Mutex<BTreeMap<Part, Instant>>,
     wakefulness: Mutex<Wakefulness>,
+    pauses: Mutex<Option<Vec<Paused>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -153,6 +155,17 @@ impl Health {
     #[must_use]
     pub fn wakefulness(&self) -> Wakefulness {
         lock(&self.wakefulness).clone()
+    }
+
+    /// Says what is paused; none: it is not known.
+    pub fn set_pauses(&self, pauses: Option<Vec<Paused>>) {
+        *lock(&self.pauses) = pauses;
+    }
+
+    /// What is paused, unless that is not known.
+    #[must_use]
+    pub fn pauses(&self) -> Option<Vec<Paused>> {
+        lock(&self.pauses).clone()
     }
 
     /// A loop shows that it makes progress and will again within `within`; an outage it waits out is progress too.

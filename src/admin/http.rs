@@ -2,8 +2,9 @@
 
 use super::accept::Few;
 use super::fresh::Fresh;
-use super::health::Health;
+use super::health::{Health, Part};
 use super::metrics::Metrics;
+use super::pauses::Paused;
 use super::status;
 use axum::Router;
 use axum::extract::State;
@@ -26,6 +27,18 @@ pub struct Shown {
     pub metrics: Arc<Metrics>,
     /// Where those that cost a query are asked for.
     pub fresh: Arc<Fresh>,
+    /// Where the pauses are asked for.
+    pub pauses: Arc<Fresh>,
+}
+
+impl Shown {
+    /// What is paused; none: it is not known. A database that is away is not asked.
+    async fn pauses(&self) -> Option<Vec<Paused>> {
+        if self.health.parts().get(&Part::Postgres) == Some(&None) {
+            self.pauses.ask().await;
+        }
+        self.health.pauses()
+    }
 }
 
 /// Serves until it is dropped.
@@ -50,9 +63,11 @@ async fn healthz(State(shown): State<Shown>) -> Response {
     }
 }
 
-/// Ready: both ends are usable; says which is not.
+/// Ready: both ends are usable; says which is not, and what is paused, which somebody wanted.
 async fn readyz(State(shown): State<Shown>) -> Response {
-    let lines: String = shown.health.problems().iter().map(|(part, reason)| format!("{part}: {reason}\n")).collect();
+    let problems = shown.health.problems().into_iter().map(|(part, reason)| format!("{part}: {reason}\n"));
+    let pauses = shown.pauses().await.unwrap_or_default().into_iter().map(|pause| format!("{pause}\n"));
+    let lines: String = problems.chain(pauses).collect();
     if shown.health.ready() {
         return format!("ready\n{lines}").into_response();
     }
@@ -69,18 +84,19 @@ async fn metrics(State(shown): State<Shown>) -> Response {
 }
 
 async fn status(State(shown): State<Shown>) -> Response {
-    axum::Json(status::daemon(&shown.health)).into_response()
+    let pauses = shown.pauses().await;
+    axum::Json(status::daemon(&shown.health, pauses)).into_response()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::health::Part;
     use super::*;
     use std::time::Duration;
 
     #[tokio::test]
     async fn a_stalled_loop_is_ill_health_and_an_outage_is_not() {
-        let shown = Shown { health: Arc::default(), metrics: Arc::default(), fresh: Arc::default() };
+        let fresh = || Arc::new(Fresh::new(Duration::ZERO));
+        let shown = Shown { health: Arc::default(), metrics: Arc::default(), fresh: fresh(), pauses: fresh() };
         shown.health.beat("worker 1", Duration::from_secs(60));
         shown.health.problem(&Part::RabbitMq, "connection refused");
         shown.health.problem(&Part::Postgres, "connection refused");

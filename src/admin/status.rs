@@ -1,6 +1,7 @@
 //! The daemon's own view of itself, as JSON: what `/status` answers and `duebox status` prints.
 
 use super::health::{Health, Part};
+use super::pauses::Paused;
 use serde::{Deserialize, Serialize};
 
 /// A part that is unwell.
@@ -31,6 +32,9 @@ pub struct Daemon {
     pub wakefulness: String,
     /// Server processes whose open transactions it waits for before it sleeps; 0 is a prepared transaction.
     pub waits_for: Vec<i32>,
+    /// What is paused; none: it is not known.
+    #[serde(default)]
+    pub pauses: Option<Vec<Paused>>,
 }
 
 impl Daemon {
@@ -55,9 +59,9 @@ impl Daemon {
     }
 }
 
-/// The view of a daemon with this health.
+/// The view of a daemon with this health, while this is paused.
 #[must_use]
-pub fn daemon(health: &Health) -> Daemon {
+pub fn daemon(health: &Health, pauses: Option<Vec<Paused>>) -> Daemon {
     let (parts, wakefulness) = (health.parts(), health.wakefulness());
     let problem = |(part, reason): (Part, String)| Problem { part: part.to_string(), reason, needed: part.needed() };
     let mut unwell = health.problems();
@@ -71,6 +75,7 @@ pub fn daemon(health: &Health) -> Daemon {
         stalled: health.stalled(),
         wakefulness: wakefulness.name().to_owned(),
         waits_for: wakefulness.waits_for().to_vec(),
+        pauses,
     }
 }
 
@@ -80,7 +85,7 @@ mod tests {
 
     #[test]
     fn it_says_whom_it_waits_for() {
-        let mut daemon = daemon(&Health::default());
+        let mut daemon = daemon(&Health::default(), None);
         assert_eq!(daemon.wakefulness(), "away: it cannot claim now");
         (daemon.wakefulness, daemon.waits_for) = ("leaving".to_owned(), vec![7, 9]);
         assert!(daemon.wakefulness().ends_with(": pid 7 of pg_stat_activity, pid 9 of pg_stat_activity"));

@@ -15,6 +15,13 @@ use crate::stop::Stop;
 use crate::wake::Wake;
 use anyhow::Context;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a reader of `/metrics` waits for the count that it asked for.
+const COUNT: Duration = Duration::from_secs(2);
+
+/// How long a reader of `/readyz` or `/status` waits for the pauses: whoever probes gives up after a second.
+const PAUSES: Duration = Duration::from_millis(500);
 
 /// Everything that the loops share.
 #[derive(Debug)]
@@ -30,6 +37,7 @@ pub(super) struct Parts {
     pub(super) health: Arc<Health>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) fresh: Arc<Fresh>,
+    pub(super) pauses: Arc<Fresh>,
     pub(super) wake: Arc<Wake>,
     pub(super) stop: Stop,
 }
@@ -56,8 +64,9 @@ impl Parts {
         let rung = (pool.clone(), settings.clone());
         let doorbell =
             Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));
-        let fresh = Arc::default();
-        Ok(Self { config, settings, doorbell, pool, broker, closer_link, health, metrics, fresh, wake, stop })
+        let fresh = |patience| Arc::new(Fresh::new(patience));
+        let (fresh, pauses) = (fresh(COUNT), fresh(PAUSES));
+        Ok(Self { config, settings, doorbell, pool, broker, closer_link, health, metrics, fresh, pauses, wake, stop })
     }
 
     /// Every connection to RabbitMQ.

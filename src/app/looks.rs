@@ -5,6 +5,7 @@ use super::build::Parts;
 use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
+use crate::admin::pauses::Paused;
 use crate::outbox::connect::Settings;
 use crate::outbox::error::Error;
 use crate::outbox::pauses::{self, Pause, What};
@@ -20,6 +21,17 @@ const UNKNOWN_AFTER: Duration = Duration::from_secs(10);
 
 /// How long to wait before the record of queues is tried again.
 const RECORD_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often the pauses are read for those who ask for them.
+const PAUSES_EVERY: Duration = Duration::from_secs(1);
+
+/// What somebody asks for who reads a page.
+#[derive(PartialEq, Eq)]
+enum Asked {
+    Backlog,
+    Pauses,
+    Nothing,
+}
 
 /// Waits until the database can be asked, and opens the gate if its schema is good.
 pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
@@ -52,29 +64,35 @@ pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> T
 /// does: the workers look only while the broker is there, and may sleep for long.
 pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     let mut away = false;
-    let mut rest = Instant::now();
+    let (mut rest, mut read) = (Instant::now(), None::<Instant>);
     loop {
         parts.health.beat("backlog count", stall(&parts.settings));
         let asked = async {
             tokio::select! {
-                () = parts.fresh.asked() => true,
-                () = tokio::time::sleep(PROBE_EVERY) => false,
+                () = parts.fresh.asked() => Asked::Backlog,
+                () = parts.pauses.asked() => Asked::Pauses,
+                () = tokio::time::sleep(PROBE_EVERY) => Asked::Nothing,
             }
         };
         let Some(asked) = parts.stop.or(asked).await else { return Ok(()) };
-        let seen = if asked && Instant::now() >= rest {
+        let seen = if asked == Asked::Backlog && Instant::now() >= rest {
             let started = Instant::now();
             let Some(counted) = Box::pin(parts.stop.or(count(parts))).await else { return Ok(()) };
             // At most a twentieth of the time: a count walks every pending row.
             rest = Instant::now() + started.elapsed() * 20;
             Some(counted)
+        } else if asked == Asked::Pauses && read.is_none_or(|at| at.elapsed() >= PAUSES_EVERY) {
+            read = Some(Instant::now());
+            Box::pin(parts.stop.or(read_pauses(parts))).await
         } else if parts.health.worked_within(&Part::Postgres, PROBE_EVERY) {
             None
         } else {
             parts.stop.or(count::probe(&parts.pool, &parts.settings)).await
         };
-        if asked {
-            parts.fresh.counted();
+        match asked {
+            Asked::Backlog => parts.fresh.counted(),
+            Asked::Pauses => parts.pauses.counted(),
+            Asked::Nothing => {}
         }
         if let Some(seen) = seen {
             away = note_database(parts, seen.err().as_ref(), away);
@@ -103,14 +121,27 @@ async fn count(parts: &Parts) -> Result<(), Error> {
     parts.metrics.set_backlog(counted.as_deref().ok());
     let usage = count::notification_queue(&parts.pool, &parts.settings).await;
     parts.metrics.notification_queue.set(*usage.as_ref().unwrap_or(&f64::NAN));
-    show_pauses(parts, pauses::list(&parts.pool, &parts.settings).await.ok());
+    drop(read_pauses(parts).await);
     counted.map(drop)
+}
+
+async fn read_pauses(parts: &Parts) -> Result<(), Error> {
+    let pauses = pauses::list(&parts.pool, &parts.settings).await;
+    show_pauses(parts, pauses.as_ref().ok().cloned());
+    pauses.map(drop)
 }
 
 fn show_pauses(parts: &Parts, pauses: Option<Vec<Pause>>) {
     let (tiers, rules) = (parts.config.tiers.keys().cloned(), parts.config.rules.keys().cloned());
     let known = [What::Relay, What::Closer, What::Sweep].into_iter();
     let known = known.chain(tiers.map(What::Tier)).chain(rules.map(What::Rule)).map(|what| what.to_string());
+    let shown = |pause: &Pause| Paused {
+        what: pause.what.clone(),
+        since: pause.since.clone(),
+        by: pause.by(),
+        reason: pause.reason.clone(),
+    };
+    parts.health.set_pauses(pauses.as_ref().map(|pauses| pauses.iter().map(shown).collect()));
     let paused = pauses.map(|pauses| pauses.into_iter().map(|pause| pause.what));
     parts.metrics.set_paused(known, paused);
 }

@@ -1,11 +1,11 @@
 //! `duebox pause` and `duebox resume`: for all relays, until somebody resumes.
 
 use super::database::Database;
-use super::words::{age, shown};
 use super::{MISUSED, OK, load, print};
 use crate::config::{Config, Wake};
 use crate::outbox::pauses::{self, Pause, What};
 use crate::tier;
+use crate::words::{age, shown};
 use std::path::Path;
 
 /// Options of `pause`.
@@ -173,21 +173,8 @@ pub(super) fn unknown(config: &Config, what: &What) -> Option<String> {
 pub(super) fn told(pause: &Pause) -> String {
     let since = pause.since.as_ref().map_or_else(String::new, |since| format!(" since {since}"));
     let reason = pause.reason.as_ref().map_or_else(String::new, |reason| format!(": {}", shown(reason)));
-    format!("{}{since} ({}){}{reason}", shown(&pause.what), age(pause.age()), by(pause))
-}
-
-fn by(pause: &Pause) -> String {
-    let person = match (&pause.login, &pause.host) {
-        (Some(login), Some(host)) => Some(format!("{}@{}", shown(login), shown(host))),
-        (Some(one), None) => Some(shown(one)),
-        (None, Some(host)) => Some(format!("somebody on {}", shown(host))),
-        (None, None) => None,
-    };
-    match (person, pause.role.clone()) {
-        (Some(person), Some(role)) => format!(" by {person} as {role}"),
-        (Some(one), None) | (None, Some(one)) => format!(" by {one}"),
-        (None, None) => String::new(),
-    }
+    let by = pause.by().map_or_else(String::new, |by| format!(" by {}", shown(&by)));
+    format!("{}{since} ({}){by}{reason}", shown(&pause.what), age(pause.age()))
 }
 
 /// Login and host of whoever runs this command: the role alone is the same for all operators. Of one who used sudo,

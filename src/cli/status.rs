@@ -1,7 +1,6 @@
 //! `duebox status`: the verdict first, then what waits. Works with the daemon down, and with the database down.
 
 use super::pause::told;
-use super::words::{age, shown};
 use super::{FAILED, OK, load, print};
 use crate::admin::metrics::Backlog;
 use crate::admin::status::Daemon;
@@ -12,6 +11,7 @@ use crate::outbox::count::{self, Overview};
 use crate::outbox::inspect;
 use crate::outbox::pauses::{self, Pause};
 use crate::tier::Kind;
+use crate::words::{age, shown};
 use anyhow::Context;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -73,6 +73,9 @@ impl Status<'_> {
                     wrong.push("the daemon is starting".to_owned());
                 }
             }
+        }
+        if let (Err(_), Ok(daemon)) = (&self.database, &self.daemon) {
+            wrong.extend(daemon.pauses.iter().flatten().map(ToString::to_string));
         }
         if let Ok(Database { backlog, overview, pauses }) = &self.database {
             if !pauses.is_empty() {

@@ -2,7 +2,6 @@
 
 use super::database::Database;
 use super::pause::{told, unknown};
-use super::words::{age, shown};
 use super::{FAILED, MISUSED, OK, load, print};
 use crate::admin::health::Health;
 use crate::admin::metrics::Metrics;
@@ -11,6 +10,7 @@ use crate::outbox::pauses::{Pause, What};
 use crate::outbox::rights::{self, Needs};
 use crate::rule::{Closed, Closing, Kept, Sweep, Told};
 use crate::stop::Stop;
+use crate::words::{age, shown};
 use futures_util::StreamExt;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;

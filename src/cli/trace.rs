@@ -7,12 +7,12 @@ mod order;
 
 use super::database::Database;
 use super::pause::told;
-use super::words::{shown, utc};
 use super::{FAILED, OK, load, print};
 use crate::config::{Config, Rule};
 use crate::outbox::pauses::Pause;
 use crate::outbox::trace::{self, Message, Traced};
-use crate::rule;
+use crate::rule::{self, utc};
+use crate::words::shown;
 use message::MessageView;
 use order::OrderView;
 use serde::Serialize;

@@ -90,6 +90,21 @@ impl Pause {
         Duration::try_from_secs_f64(self.age_seconds).unwrap_or_default()
     }
 
+    /// By whom, as far as it is known: login and host, and the database's role.
+    #[must_use]
+    pub fn by(&self) -> Option<String> {
+        let person = match (&self.login, &self.host) {
+            (Some(login), Some(host)) => Some(format!("{login}@{host}")),
+            (Some(one), None) => Some(one.clone()),
+            (None, Some(host)) => Some(format!("somebody on {host}")),
+            (None, None) => None,
+        };
+        match (person, &self.role) {
+            (Some(person), Some(role)) => Some(format!("{person} as {role}")),
+            (person, role) => person.or_else(|| role.clone()),
+        }
+    }
+
     /// Whether it is the pause of this.
     #[must_use]
     pub fn is_of(&self, what: &What) -> bool {

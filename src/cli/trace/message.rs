@@ -1,10 +1,11 @@
 //! One message: what became of it, and where it should be now.
 
-use super::super::words::{age, shown, utc};
 use super::Known;
 use crate::outbox::decode::micros;
 use crate::outbox::trace::{Message, State};
+use crate::rule::utc;
 use crate::tier::{Kind, Route, RowTimes, Tier};
+use crate::words::{age, shown};
 use serde::Serialize;
 use std::time::SystemTime;
 

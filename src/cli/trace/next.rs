@@ -1,12 +1,13 @@
 //! What to do next, in one line.
 
 use super::super::pause::told;
-use super::super::words::{age, shown, utc};
 use super::Known;
 use crate::config::Mode;
 use crate::outbox::trace::{Message, State};
+use crate::rule::utc;
 use crate::rule::{Kept, Order, Traced};
 use crate::tier;
+use crate::words::{age, shown};
 use std::time::Duration;
 
 /// How long a row may wait before that is worth a look.

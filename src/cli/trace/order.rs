@@ -1,9 +1,10 @@
 //! One order as a rule sees it.
 
-use super::super::words::{age, shown, utc};
 use super::Known;
 use crate::outbox::trace::Message;
+use crate::rule::utc;
 use crate::rule::{Kept, Order, Traced};
+use crate::words::{age, shown};
 use serde::Serialize;
 
 /// What a rule says of the key.

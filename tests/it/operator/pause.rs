@@ -1,7 +1,7 @@
 //! A pause holds for all relays and over restarts, says who set it and why, and its end is felt at once.
 
 use super::Desk;
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run_cli_with};
 use crate::support::relay::START;
 use crate::support::wait::{eventually, secs, wait_until};
 use serde_json::Value;
@@ -123,4 +123,33 @@ async fn a_missing_right_is_named_as_the_grant_that_gives_it() {
     desk.says(&["pause", "relay"], 0, &["paused: relay"]);
     db.batch_execute(&format!("revoke delete on duebox.state from {role}")).await.unwrap();
     desk.says(&["resume", "relay"], 1, &[&format!("missing privilege: grant delete on duebox.state to {role};")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_stays_ready_and_says_what_is_paused_since_when_and_by_whom() {
+    let desk = Desk::new("pause_shown", TIERS);
+    let daemon = Daemon::start(&desk.rig, &desk.toml());
+    daemon.wait_ready(START);
+    let ready = || daemon.get("/readyz").unwrap_or_default();
+    assert!(!ready().1.contains("paused"), "{}", ready().1);
+    let all = [&["relay"][..], &["closer"], &["sweep"], &["tier", "order-30m"], &["rule", "unpaid"]];
+    for what in all {
+        desk.says(&[&["pause"][..], what, &["--reason", "a recount"]].concat(), 0, &[]);
+    }
+    let line = |what: &[&str]| format!("paused {} since 2", what.join(" "));
+    eventually("each is named", secs(20), || all.iter().all(|what| ready().1.contains(&line(what))));
+    let (code, text) = ready();
+    assert!(code == 200 && text.starts_with("ready\n"), "{code}: {text}");
+    let by = format!(" as {}: a recount\n", desk.role);
+    assert_eq!(text.matches(&by).count(), all.len(), "{text}");
+    let status: Value = serde_json::from_str(&daemon.get("/status").unwrap().1).unwrap();
+    assert_eq!(status["pauses"].as_array().map(Vec::len), Some(all.len()), "{status}");
+    let pause = status["pauses"].as_array().unwrap().iter().find(|pause| pause["what"] == "tier order-30m").unwrap();
+    assert!(pause["since"].is_string() && pause["by"].is_string() && pause["reason"] == "a recount", "{pause}");
+    // Whoever cannot ask the database has it from the daemon.
+    let away = [("DUEBOX_POSTGRES__URL", "postgres://nobody@127.0.0.1:1/nowhere")];
+    let (code, text, _) = run_cli_with(&["status", "--config", desk.config.to_str().unwrap()], &away);
+    assert!(code == 1 && all.iter().all(|what| text.contains(&line(what))), "{text}");
+    desk.says(&["resume", "--all"], 0, &[]);
+    eventually("none is left", secs(20), || ready().0 == 200 && !ready().1.contains("paused"));
 }

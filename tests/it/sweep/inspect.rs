@@ -124,7 +124,7 @@ async fn a_missing_index_is_noted_with_the_statement_that_makes_it() {
 async fn an_id_that_is_not_unique_is_noted_with_the_statement_that_makes_it_so() {
     let shop = Shop::empty("rule_unkeyed").await;
     for (partitioned, key) in [
-        ("", "create unique index concurrently on"),
+        ("; create index on orders (id)", "create unique index concurrently on"),
         (
             " partition by hash (id); create table part partition of orders for values with (modulus 1, remainder 0)",
             "create index on",

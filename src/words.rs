@@ -1,16 +1,14 @@
-//! Times, spans and other people's texts as the commands print them.
+//! Spans and other people's texts as commands and pages print them.
 
 use std::time::Duration;
 
-pub(super) use crate::rule::utc;
-
 /// A span, in whole seconds.
-pub(super) fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     humantime::format_duration(Duration::from_secs(age.as_secs())).to_string()
 }
 
 /// A text of somebody else's, which breaks no line and commands no terminal.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let one = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(one).collect()
 }
