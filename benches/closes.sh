@@ -9,15 +9,7 @@ orders=${1:-10000} rounds=${ROUNDS:-3}
 declare -A pids=()
 dir=$(mktemp -d "${TMPDIR:-/tmp}/duebox-closes.XXXXXX")
 chmod 755 "$dir"
-give_up() { echo "$1" >&2; cat "${2:-/dev/null}" >&2; exit 1; }
-wait_for() { # wait_for SECONDS WHAT COMMAND...
-    local end=$((SECONDS + $1)) what=$2
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || give_up "$what: not in time" "$dir/duebox.log"
-        sleep 0.05
-    done
-}
+give_up() { echo "$1" >&2; [[ -z ${2:-} ]] || cat "$2" >&2; exit 1; }
 . examples/demo/servers.sh
 trap 'end duebox; end rabbitmq KILL; end epmd; end postgres INT; rm -rf "$dir"' EXIT
 cargo build --quiet --release --bin duebox

@@ -9,15 +9,7 @@ rounds=${ROUNDS:-5} each=${SECONDS_EACH:-4}
 declare -A pids
 dir=$(mktemp -d "${TMPDIR:-/tmp}/duebox-producers.XXXXXX")
 chmod 755 "$dir"
-give_up() { echo "$1" >&2; cat "$2" >&2; exit 1; }
-wait_for() { # wait_for SECONDS WHAT COMMAND...
-    local end=$((SECONDS + $1)) what=$2
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < end)) || give_up "$what did not start" "$dir/postgres.log"
-        sleep 0.2
-    done
-}
+give_up() { echo "$1" >&2; [[ -z ${2:-} ]] || cat "$2" >&2; exit 1; }
 . examples/demo/servers.sh
 trap 'end holder; end postgres; rm -rf "$dir"' EXIT
 start_postgres

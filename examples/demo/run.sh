@@ -39,15 +39,6 @@ give_up() { # give_up REASON [LOG]
     exit 1
 }
 
-wait_for() { # wait_for SECONDS WHAT COMMAND...
-    local deadline=$((SECONDS + $1)) what=$2
-    shift 2
-    until "$@" >/dev/null 2>&1; do
-        ((SECONDS < deadline)) || give_up "$what is not there in time; the daemon's last words:" "$dir/duebox.log"
-        sleep 0.1
-    done
-}
-
 session() {
     PGOPTIONS='-c search_path=duebox_demo_shop,duebox_demo -c client_min_messages=warning' \
         psql -XAtq -v ON_ERROR_STOP=1 "$@" "$postgres_url"

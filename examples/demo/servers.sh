@@ -1,4 +1,20 @@
-# Private throw-away servers on loopback: sourced by run.sh, which owns $dir and the list of pids.
+# Private throw-away servers on loopback, for run.sh and the benches: whoever sources it owns $dir and the list of pids, and
+# says how to give_up REASON [LOG].
+
+wait_for() { # wait_for SECONDS WHAT COMMAND...
+    local deadline=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < deadline)) || give_up "$what is not there in time; last words:" "$(last_log)"
+        sleep 0.1
+    done
+}
+
+last_log() { # of the process that was started last
+    local logs
+    logs=$(ls -t "$dir"/*.log 2>/dev/null) || true
+    echo "${logs%%$'\n'*}"
+}
 
 as_account() { # as_account ACCOUNT COMMAND...: both servers refuse root. Whatever becomes of us, they end with us.
     local account=$1 drop=()
