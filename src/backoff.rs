@@ -14,6 +14,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
+    /// Waits while the database is away.
+    pub const DATABASE: Self = Self { min: Duration::from_millis(500), max: Duration::from_secs(5) };
+
     /// The wait after `failures` failures in a row (0 counts as 1).
     #[must_use]
     pub fn wait(&self, failures: u32) -> Duration {

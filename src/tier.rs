@@ -3,12 +3,14 @@
 //! Pure: no I/O, no clock. Times are microseconds since the Unix epoch as read from the database, so that
 //! every comparison uses one clock, the database's.
 
+mod nearest;
 mod target;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+pub use nearest::{hint, nearest};
 pub use target::Target;
 
 /// Longest `x-message-ttl` that RabbitMQ takes: ten years. Above it a declare is refused with 406.
@@ -251,33 +253,6 @@ fn micros(duration: Duration) -> i64 {
     i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
-/// The name among `known` that is nearest to `name` by edit distance, if any is near enough to be a typo of it.
-#[must_use]
-pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(2);
-    known
-        .map(|candidate| (edit_distance(name, candidate), candidate))
-        .filter(|(d, _)| *d <= limit)
-        .min()
-        .map(|(_, c)| c)
-}
-
-/// Levenshtein distance, one row at a time.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -371,14 +346,6 @@ mod tests {
         assert_eq!(plain, name(&[("a", Argument::Int(1))]));
         assert_ne!(plain, name(&[("a", Argument::Int(2))]));
         assert_ne!(plain, name(&[("a", Argument::Text("1".into()))]));
-    }
-
-    #[test]
-    fn a_typo_is_answered_with_the_nearest_name() {
-        let known = ["order-30m", "order-2h", "now"];
-        assert_eq!(nearest("ordr-30m", known.into_iter()), Some("order-30m"));
-        assert_eq!(nearest("order-3m", known.into_iter()), Some("order-30m"));
-        assert_eq!(nearest("warehouse", known.into_iter()), None);
     }
 
     proptest! {

@@ -4,8 +4,15 @@ use super::pauses::Paused;
 use super::wakefulness::Wakefulness;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How often a loop that waits shows that it is alive.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// The bound by which it must have done so.
+pub const STALL: Duration = Duration::from_secs(60);
 
 /// Something that can be unwell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -171,6 +178,18 @@ impl Health {
     /// A loop shows that it makes progress and will again within `within`; an outage it waits out is progress too.
     pub fn beat(&self, name: &str, within: Duration) {
         lock(&self.beats).insert(name.to_owned(), (Instant::now(), within));
+    }
+
+    /// Waits for `work` in the loop `name`, showing signs of life meanwhile: an outage is waited out, not a stall.
+    ///
+    /// `work` is pinned by the caller: handed on by value, it would be kept twice.
+    pub async fn patient<T>(&self, name: &str, within: Duration, mut work: Pin<&mut impl Future<Output = T>>) -> T {
+        loop {
+            self.beat(name, within);
+            if let Ok(done) = tokio::time::timeout(BEAT, &mut work).await {
+                return done;
+            }
+        }
     }
 
     /// A loop that has ended as it should is no longer waited for.

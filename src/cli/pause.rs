@@ -161,12 +161,7 @@ pub(super) fn unknown(config: &Config, what: &What) -> Option<String> {
     if known.contains(&name.as_str()) {
         return None;
     }
-    let hint = match tier::nearest(name, known.iter().copied()) {
-        Some(nearest) => format!("did you mean '{nearest}'?"),
-        None if known.is_empty() => "it has none".to_owned(),
-        None => format!("it has {}", known.join(", ")),
-    };
-    Some(format!("relay.toml has no {kind} '{}'; {hint}", shown(name)))
+    Some(format!("relay.toml has no {kind} '{}'; {}", shown(name), tier::hint("you", name, &known)))
 }
 
 /// A pause in one line: what, since when, by whom, why.

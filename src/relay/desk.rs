@@ -6,7 +6,7 @@
 use super::doze::Flow;
 use super::sleep::Sleep;
 use super::{Batch, Broker, Doorbell, Inserting, Lane, Outbox, Publisher, Relay, doubled};
-use crate::admin::health::Part;
+use crate::admin::health::{Part, STALL};
 use crate::admin::metrics::BySide;
 use crate::backoff::Backoff;
 use crate::tier::Tier;
@@ -30,12 +30,6 @@ const LOCKED: (Duration, Duration) = (Duration::from_millis(2), Duration::from_s
 
 /// The longest of them while the relay is awake, and nobody rings for other rows.
 const LOCKED_AWAKE: Duration = Duration::from_millis(8);
-
-/// How often a waiting worker shows that it is alive, and the bound by which it must have done so.
-pub(super) const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-
-/// How long to wait after the database failed.
-const DATABASE: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// The desk of one lane.
 #[derive(Debug)]
@@ -171,15 +165,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
 
     /// Waits for `work` or the stop, showing signs of life meanwhile: an outage is waited out, not a stall.
     pub(super) async fn patient<T>(&self, name: &str, work: impl Future<Output = T>) -> Option<T> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            // Between two beats there may be a whole batch.
-            self.health.beat(name, BEAT.1 + self.settings.batch_deadline);
-            match self.stop.or(tokio::time::timeout(BEAT.0, &mut work)).await? {
-                Ok(done) => return Some(done),
-                Err(_still_waiting) => {}
-            }
-        }
+        // Between two beats there may be a whole batch.
+        self.stop.or(self.health.patient(name, STALL + self.settings.batch_deadline, std::pin::pin!(work))).await
     }
 
     pub(super) fn database_works(&self, turns: &mut Turns) {
@@ -199,7 +186,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         turns.unclaimed_looked = None;
         turns.failures = turns.failures.saturating_add(1);
         self.stand_back(turns).await;
-        DATABASE.wait(turns.failures)
+        Backoff::DATABASE.wait(turns.failures)
     }
 
     /// Looks if it is time to, then claims for the tier whose turn it is. When there is nothing to claim: after which time

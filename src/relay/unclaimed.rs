@@ -8,9 +8,6 @@ use crate::tier;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-/// Known tiers that are listed where none is near to an unknown one.
-const SHOWN: usize = 10;
-
 /// How often such tiers are looked for while the relay is awake, or rows come.
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -95,16 +92,10 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
             self.forget_unknown(name);
         }
         for name in &found {
-            let hint = match tier::nearest(name, known.iter().map(String::as_str)) {
-                Some(nearest) => format!("did the application mean '{nearest}'?"),
-                None if known.len() > SHOWN => {
-                    format!("this relay knows {}, ... ({} in all);", known[..SHOWN].join(", "), known.len())
-                }
-                None => format!("this relay knows {};", known.join(", ")),
-            };
-            let shown = name.escape_debug();
+            let known: Vec<&str> = known.iter().map(String::as_str).collect();
+            let (shown, hint) = (name.escape_debug(), tier::hint("the application", name, &known));
             let cure = "add the tier, or cancel these rows and enqueue them again";
-            let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {hint} {cure}");
+            let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {cure}; {hint}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);
         }

@@ -6,7 +6,7 @@ mod round;
 use super::orders::{self, Orders, Place};
 use super::pass::{Pass, Taken};
 use super::statements::MANY;
-use crate::admin::health::{Health, Part};
+use crate::admin::health::{Health, Part, STALL};
 use crate::admin::metrics::Metrics;
 use crate::backoff::Backoff;
 use crate::config::{Mode, Rule};
@@ -18,12 +18,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use once::{Hears, Told};
-
-/// How often a waiting sweep shows that it is alive, and the bound by which it must have done so.
-const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-
-/// How long to wait after the database failed.
-const AWAY: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
 
 /// The sweep of one rule on one relay.
 #[derive(Debug)]
@@ -84,7 +78,7 @@ impl Sweep {
                 Err(Broken::Failed(error)) => {
                     self.health.problem(&self.part(), &error.to_string());
                     failures = failures.saturating_add(1);
-                    AWAY.wait(failures)
+                    Backoff::DATABASE.wait(failures)
                 }
             };
             if self.patient(tokio::time::sleep(wait)).await.is_err() {
@@ -104,15 +98,7 @@ impl Sweep {
 
     /// Waits for `work` or the stop, showing signs of life meanwhile.
     async fn patient<T>(&self, work: impl Future<Output = T>) -> Result<T, Broken> {
-        let mut work = std::pin::pin!(work);
-        loop {
-            self.health.beat(&self.beat(), BEAT.1);
-            match self.stop.or(tokio::time::timeout(BEAT.0, &mut work)).await {
-                None => return Err(Broken::Stopped),
-                Some(Ok(done)) => return Ok(done),
-                Some(Err(_still_waiting)) => {}
-            }
-        }
+        self.stop.or(self.health.patient(&self.beat(), STALL, std::pin::pin!(work))).await.ok_or(Broken::Stopped)
     }
 
     /// One pass, if it is to be had, and how long to wait for the next.

@@ -58,14 +58,12 @@ fn unknown_tier(known: &Known<'_>, message: &Message) -> Option<String> {
     if !pending(message) || tiers.contains_key(&message.tier) {
         return None;
     }
-    let hint = match tier::nearest(&message.tier, tiers.keys().map(String::as_str)) {
-        Some(nearest) => format!("did the application mean '{nearest}'?"),
-        None => format!("it has {}", tiers.keys().cloned().collect::<Vec<_>>().join(", ")),
-    };
+    let known: Vec<&str> = tiers.keys().map(String::as_str).collect();
     Some(format!(
-        "unknown tier: relay.toml has no '{}'; {hint} Add the tier, or cancel message {} and enqueue it again",
+        "unknown tier: relay.toml has no '{}'; add the tier, or cancel message {} and enqueue it again; {}",
         shown(&message.tier),
-        message.message_id
+        message.message_id,
+        tier::hint("the application", &message.tier, &known)
     ))
 }
 
