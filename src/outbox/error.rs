@@ -81,6 +81,13 @@ impl Error {
         matches!(self, Self::Statement { cause, .. } if cause.code() == Some(&SqlState::QUERY_CANCELED))
     }
 
+    /// A statement ran into a bound: somebody keeps locked what it names or writes, or the database is slow. Which of the two
+    /// cannot always be told: who waits for a row waits for several locks, each with a bound of its own.
+    #[must_use]
+    pub fn is_out_of_time(&self) -> bool {
+        self.is_locked() || self.is_slow()
+    }
+
     /// The role may not, or what the statement names is not there.
     #[must_use]
     pub fn is_refused(&self) -> bool {

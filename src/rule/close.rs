@@ -8,7 +8,6 @@ mod locked;
 
 use super::closing::{Closing, Kept};
 use super::orders::Orders;
-pub(super) use super::probe::is_out_of_time;
 use super::statements::Close;
 use crate::config::Mode;
 use crate::outbox::connect::{Pool, Settings, Transaction, within};
@@ -194,7 +193,7 @@ async fn lock(
         rows.and_then(|rows| set.map(|()| rows))
     });
     let rows = match run.await {
-        Err(error) if error.is_locked() || error.is_slow() => {
+        Err(error) if error.is_out_of_time() => {
             // The connection is good; only dropping the transaction would cost it.
             transaction.roll_back().await?;
             return Err(error);

@@ -24,7 +24,7 @@ mod tell;
 mod waits;
 
 use super::port::{Delivery, Receipt};
-use crate::admin::health::Health;
+use crate::admin::health::{Health, STALL};
 use crate::admin::metrics::Metrics;
 use crate::config::{Closer as Config, Rule};
 use crate::outbox::connect::{Pool, Settings};
@@ -38,14 +38,10 @@ use prepared::Prepared;
 use room::{Occupant, Room};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 use waits::Waits;
 
 /// Who closes, in events, the log and metrics.
 const BY: &str = "closer";
-
-/// How often a loop that waits shows that it is alive, and the bound by which it must have done so.
-const BEAT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
 /// The closer of one relay: one intake a queue, and some that take from all of them.
 #[derive(Debug)]
@@ -134,12 +130,6 @@ impl<R: Receipt> Closer<R> {
 
     /// Waits for `work`, showing signs of life meanwhile.
     async fn patient<T>(&self, name: &str, work: impl Future<Output = T>) -> T {
-        let mut work = std::pin::pin!(work);
-        loop {
-            self.health.beat(name, BEAT.1);
-            if let Ok(done) = tokio::time::timeout(BEAT.0, &mut work).await {
-                return done;
-            }
-        }
+        self.health.patient(name, STALL, std::pin::pin!(work)).await
     }
 }

@@ -1,6 +1,6 @@
 //! The orders of one rule: finding those that are overdue, once everything about the rule is known to be right.
 
-use super::probe::{Probe, is_out_of_time};
+use super::probe::Probe;
 use super::statements::{Close, Statements};
 use super::terms::Names;
 use super::{expressions, table};
@@ -68,7 +68,7 @@ pub async fn prepare(
 ) -> Result<(Option<Orders>, Findings), Error> {
     make(pool, settings, name, rule).await.map_err(|error| {
         let cause = if let Error::Statement { cause, .. } = &error { Some(cause) } else { None };
-        let cause = cause.filter(|_| is_out_of_time(&error));
+        let cause = cause.filter(|_| error.is_out_of_time());
         cause.map(|cause| Error::Unexpected(no_answer(name, &rule.table, &describe(cause)))).unwrap_or(error)
     })
 }

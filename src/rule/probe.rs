@@ -23,13 +23,6 @@ pub(super) struct Probe<'a> {
     pub(super) settings: &'a Settings,
 }
 
-/// Whether a statement ran into a bound: somebody keeps locked what it names or writes, or the database is slow. Which of
-/// the two cannot be told: who waits for a row waits for several locks, each with a bound of its own.
-pub(super) fn is_out_of_time(error: &Error) -> bool {
-    let bounds = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
-    matches!(error, Error::Statement { cause, .. } if cause.code().is_some_and(|code| bounds.contains(code)))
-}
-
 /// An answer, or why Postgres refuses the statement.
 pub(super) type Answer = Result<Vec<Row>, String>;
 
@@ -49,7 +42,7 @@ impl Probe<'_> {
             Err(error) => error,
         };
         let Error::Statement { cause, .. } = &refused else { return Err(refused) };
-        if refused.is_locked() || refused.is_slow() {
+        if refused.is_out_of_time() {
             // It says nothing about the statement.
             transaction.roll_back().await?;
             return Err(refused);
@@ -57,7 +50,7 @@ impl Probe<'_> {
         let reason = match cause.code() {
             // It bears the class of a lost connection.
             Some(&SqlState::PROTOCOL_VIOLATION) => "there is no parameter $1".to_owned(),
-            _ if refused.is_away() || is_out_of_time(&refused) => return Err(refused),
+            _ if refused.is_away() => return Err(refused),
             Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
                 format!("{}: the relay's role needs that GRANT", describe(cause))
             }

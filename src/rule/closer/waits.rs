@@ -4,9 +4,6 @@
 use crate::backoff::Backoff;
 use std::time::Duration;
 
-/// While the database is away, and while a rule cannot be applied to its table.
-const AWAY: Backoff = Backoff { min: Duration::from_millis(500), max: Duration::from_secs(5) };
-
 /// After a failure, and for an order that is locked or slow to close.
 const AGAIN: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::from_secs(30) };
 
@@ -38,7 +35,7 @@ impl Waits {
     /// Nobody could be asked, which is nobody's fault.
     pub(super) fn away(&mut self) -> Duration {
         self.away = self.away.saturating_add(1);
-        AWAY.wait(self.away)
+        Backoff::DATABASE.wait(self.away)
     }
 
     /// Somebody could be asked.
