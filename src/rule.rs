@@ -31,4 +31,4 @@ pub use orders::{Findings, Orders, inspect, prepare};
 pub use sweep::{Hears, Sweep, Told};
 pub use tell::FAILED;
 pub(crate) use tell::utc;
-pub use trace::{Order, Traced, trace};
+pub use trace::{Order, Seen, trace};

@@ -34,7 +34,7 @@ struct Known<'a> {
     key: &'a str,
     messages: Traced,
     /// What each rule says of it.
-    orders: Vec<(&'a str, rule::Traced)>,
+    orders: Vec<(&'a str, rule::Seen)>,
     pauses: Vec<Pause>,
 }
 
@@ -78,7 +78,7 @@ async fn ask<'a>(config: &'a Config, key: &'a str) -> anyhow::Result<Known<'a>> 
 impl Known<'_> {
     /// Nobody knows the key.
     fn nothing(&self) -> bool {
-        self.messages.messages.is_empty() && !self.orders.iter().any(|(_, seen)| matches!(seen, rule::Traced::Order(_)))
+        self.messages.messages.is_empty() && !self.orders.iter().any(|(_, seen)| matches!(seen, rule::Seen::Order(_)))
     }
 
     /// The pause of `what`, which is as `duebox resume` takes it.

@@ -90,7 +90,7 @@ impl Error {
 
     /// The role may not, or what the statement names is not there.
     #[must_use]
-    pub fn is_refused(&self) -> bool {
+    pub fn is_denied_or_missing(&self) -> bool {
         let Self::Statement { cause, .. } = self else { return false };
         let missing = [SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::UNDEFINED_COLUMN];
         cause.code().is_some_and(|code| *code == SqlState::INSUFFICIENT_PRIVILEGE || missing.contains(code))

@@ -19,7 +19,7 @@ pub struct Needs {
 /// The error of a command in the operator's words: the missing GRANT, or what is wrong with the schema, where that is
 /// why it was refused.
 pub async fn explain(pool: &Pool, settings: &Settings, needs: Needs, error: Error) -> Error {
-    if !error.is_refused() {
+    if !error.is_denied_or_missing() {
         return error;
     }
     match reasons(pool, settings, needs).await {

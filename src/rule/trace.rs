@@ -15,13 +15,13 @@ use tokio_postgres::types::Type;
 
 /// What a rule says of an id.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Traced {
+pub enum Seen {
     /// Its table has no such order.
     Unknown,
     /// It has.
     Order(Order),
     /// It cannot be asked.
-    Refused(String),
+    Misfit(String),
 }
 
 /// One order as a rule sees it.
@@ -41,23 +41,23 @@ pub struct Order {
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id: &str) -> Result<Traced, Error> {
+pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id: &str) -> Result<Seen, Error> {
     let (probe, mut problems) = (Probe { pool, settings }, Vec::new());
     let names = table::look_up(probe, rule, &mut problems, &mut Vec::new()).await?;
-    let Some(names) = names else { return Ok(Traced::Refused(problems.join("; "))) };
+    let Some(names) = names else { return Ok(Seen::Misfit(problems.join("; "))) };
     // Whatever cannot be an id of this table is the id of none of its orders.
     let cast = format!("select $1::text::{}", names.id_type);
     if probe.ask("", &cast, &[(&id, Type::TEXT)]).await?.is_err() && problems.is_empty() {
-        return Ok(Traced::Unknown);
+        return Ok(Seen::Unknown);
     }
     let ids = vec![id];
     match probe.ask("", &statement(name, rule, &names, &settings.schema), &[(&ids, Type::TEXT_ARRAY)]).await? {
         // What is wrong with the rule, rather than what the statement stumbled over.
-        Err(_) if !problems.is_empty() => Ok(Traced::Refused(problems.join("; "))),
-        Err(reason) => Ok(Traced::Refused(reason)),
+        Err(_) if !problems.is_empty() => Ok(Seen::Misfit(problems.join("; "))),
+        Err(reason) => Ok(Seen::Misfit(reason)),
         Ok(rows) => rows
             .first()
-            .map_or(Ok(Traced::Unknown), |row| order(row, rule).map(Traced::Order))
+            .map_or(Ok(Seen::Unknown), |row| order(row, rule).map(Seen::Order))
             .map_err(Error::statement("look at an order")),
     }
 }

@@ -5,7 +5,7 @@ use super::Known;
 use crate::config::Mode;
 use crate::outbox::trace::{Message, State};
 use crate::rule::utc;
-use crate::rule::{Kept, Order, Traced};
+use crate::rule::{Kept, Order, Seen};
 use crate::tier;
 use crate::words::{age, shown};
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| order_paused(known, rule, seen)))
         .or_else(|| messages.iter().find_map(waits))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
-        .or_else(|| known.orders.iter().find_map(|(rule, seen)| refused(rule, seen)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| misfit(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(known, rule, seen)))
         .unwrap_or_else(|| "nothing to do".to_owned())
 }
@@ -34,8 +34,8 @@ fn nothing(known: &Known<'_>) -> String {
     if known.config.rules.is_empty() {
         return "is the key right? relay.toml has no rule that would name a table of orders to look in".to_owned();
     }
-    match known.orders.iter().find_map(|(rule, seen)| refused(rule, seen)) {
-        Some(refused) => refused,
+    match known.orders.iter().find_map(|(rule, seen)| misfit(rule, seen)) {
+        Some(misfit) => misfit,
         None => "is the key right? whoever writes the order writes its id as the key".to_owned(),
     }
 }
@@ -73,8 +73,8 @@ fn paused(known: &Known<'_>, message: &Message) -> Option<String> {
 }
 
 /// A pause that keeps an overdue order open. A paused closer alone does not: the sweep finds the order.
-fn order_paused(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
-    let Traced::Order(Order { kept: Some(Kept::Paused | Kept::AskerPaused), .. }) = seen else { return None };
+fn order_paused(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
+    let Seen::Order(Order { kept: Some(Kept::Paused | Kept::AskerPaused), .. }) = seen else { return None };
     let pause = known.paused(&format!("rule {rule}")).or_else(|| known.paused("sweep"))?;
     Some(format!("paused: {}; when that is over: duebox resume {}", told(pause), shown(&pause.what)))
 }
@@ -89,8 +89,8 @@ fn waits(message: &Message) -> Option<String> {
 /// How much longer than its time a sweep may take before that is worth a look.
 const LATE: Duration = Duration::from_secs(60);
 
-fn overdue(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
-    let Traced::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
+fn overdue(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
+    let Seen::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
     let (sweep, of_rule) = (known.config.sweep.enabled, known.config.rules.get(rule)?);
     let (within, late) = (of_rule.every + of_rule.grace, now.duration_since(*at).unwrap_or_default());
     Some(if sweep && late < within + LATE {
@@ -101,14 +101,14 @@ fn overdue(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
     })
 }
 
-fn refused(rule: &str, seen: &Traced) -> Option<String> {
-    let Traced::Refused(_) = seen else { return None };
+fn misfit(rule: &str, seen: &Seen) -> Option<String> {
+    let Seen::Misfit(_) = seen else { return None };
     Some(format!("rule {rule} cannot be applied: duebox check --connect says what to mend"))
 }
 
-fn early(known: &Known<'_>, rule: &str, seen: &Traced) -> Option<String> {
+fn early(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
     // One that only observes closes nothing.
     known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
-    let Traced::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
+    let Seen::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
     Some(format!("nothing to do: unless it leaves that status, rule {rule} closes the order after {}", utc(*at)))
 }

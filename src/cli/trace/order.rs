@@ -3,7 +3,7 @@
 use super::Known;
 use crate::outbox::trace::Message;
 use crate::rule::utc;
-use crate::rule::{Kept, Order, Traced};
+use crate::rule::{Kept, Order, Seen};
 use crate::words::{age, shown};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ pub(super) struct OrderView {
 }
 
 impl OrderView {
-    pub(super) fn of(known: &Known<'_>, rule: &str, seen: &Traced) -> Self {
+    pub(super) fn of(known: &Known<'_>, rule: &str, seen: &Seen) -> Self {
         let table = known.config.rules.get(rule).map_or("", |rule| rule.table.as_str());
         let close = known.closes(rule).last();
         let mut view = Self {
@@ -41,9 +41,9 @@ impl OrderView {
             text: format!("no order of {table} has this id"),
         };
         match seen {
-            Traced::Unknown => {}
-            Traced::Refused(reason) => view.text = format!("cannot be asked: {reason}"),
-            Traced::Order(order) => {
+            Seen::Unknown => {}
+            Seen::Misfit(reason) => view.text = format!("cannot be asked: {reason}"),
+            Seen::Order(order) => {
                 view.found = true;
                 view.status.clone_from(&order.status);
                 view.overdue_at = order.overdue_at.map(utc);
