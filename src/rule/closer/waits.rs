@@ -89,7 +89,7 @@ mod tests {
         assert!(waits.held().1 <= AGAIN.min * 2 && waits.unwritten() <= AGAIN.min * 2);
         assert_eq!(waits.failed().0, 1);
         waits.asked();
-        assert!(waits.away() <= AWAY.min * 2);
+        assert!(waits.away() <= Backoff::DATABASE.min * 2);
         assert_eq!((waits.paused(), waits.paused()), (true, false));
     }
 }
