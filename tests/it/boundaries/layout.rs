@@ -12,7 +12,7 @@ const CONVENTION: [&str; 8] =
     ["Cargo.lock", "LICENSE", "CHANGELOG.md", "Makefile", "docs", "examples", "benches", ".ci"];
 
 /// Settings that the tools look for there and nowhere else.
-const TOOLS: [&str; 3] = [".clippy.toml", ".gitignore", "rustfmt.toml"];
+const TOOLS: [&str; 4] = [".cargo", ".clippy.toml", ".gitignore", "rustfmt.toml"];
 
 /// What git and cargo make.
 const MADE: [&str; 2] = [".git", "target"];
