@@ -1,5 +1,6 @@
 //! What can go wrong on the Postgres side, and how it is said.
 
+use super::migrate::quote_literal;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -26,6 +27,23 @@ pub enum Error {
         /// What was being done.
         what: &'static str,
         /// The driver's error. Its text is in ours, so it is no `source`: a printed chain would say it twice.
+        cause: tokio_postgres::Error,
+    },
+    /// A rule's table could not be looked at in time. It is locked as a whole by whoever alters it, and by those who wait
+    /// for that.
+    #[error(
+        "no answer in time about table {table} of rule {rule}: {}; who has it locked, and since when: select a.pid, l.mode, \
+         a.xact_start, a.query from pg_locks l join pg_stat_activity a using (pid) where l.granted and \
+         l.relation = {}::regclass;",
+        describe(.cause),
+        quote_literal(.table)
+    )]
+    Table {
+        /// The rule.
+        rule: String,
+        /// Its table, as the configuration has it.
+        table: String,
+        /// The driver's error.
         cause: tokio_postgres::Error,
     },
     /// The server takes no writes any more: the primary has moved.
@@ -107,7 +125,7 @@ impl Error {
                 Some(code) => AWAY.iter().any(|class| code.code().starts_with(class)),
                 None => cause.is_closed() || cause.source().is_some_and(<dyn std::error::Error>::is::<std::io::Error>),
             },
-            Self::Url(_) | Self::Undone(_) | Self::Refused(_) | Self::Unexpected(_) => false,
+            Self::Url(_) | Self::Table { .. } | Self::Undone(_) | Self::Refused(_) | Self::Unexpected(_) => false,
         }
     }
 }

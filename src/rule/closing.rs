@@ -61,11 +61,13 @@ pub enum Kept {
     Slow,
     /// The rule's function said no.
     Declined,
+    /// The rule could not be applied: its table is locked as a whole, or does not fit.
+    Unready,
 }
 
 impl Kept {
     /// Every reason there is, as metrics and the log have it.
-    pub const REASONS: [&str; 12] = [
+    pub const REASONS: [&str; 13] = [
         "unknown",
         "status",
         "early",
@@ -78,6 +80,7 @@ impl Kept {
         "locked",
         "slow",
         "function",
+        "unready",
     ];
 
     /// Its name among [`Self::REASONS`].
@@ -96,6 +99,7 @@ impl Kept {
             Self::Locked => "locked",
             Self::Slow => "slow",
             Self::Declined => "function",
+            Self::Unready => "unready",
         }
     }
 
@@ -130,6 +134,7 @@ impl std::fmt::Display for Kept {
             Self::Locked => write!(f, "somebody else has it locked, or something that closing it takes"),
             Self::Slow => write!(f, "closing it takes longer than a payment may wait"),
             Self::Declined => write!(f, "the rule's function said no"),
+            Self::Unready => write!(f, "the rule cannot be applied now, /readyz says why"),
         }
     }
 }
@@ -151,7 +156,7 @@ mod tests {
         let early = Kept::Early { left: Duration::from_millis(1500), due_at };
         assert!(all.contains(&Kept::Status("paid".into())) && all.contains(&early));
         // Those that no statement says: it has no row for them.
-        assert_eq!(all.len() + 5, Kept::REASONS.len());
+        assert_eq!(all.len() + 6, Kept::REASONS.len());
         assert!(all.iter().all(|kept| read(kept.reason()).as_ref() == Some(kept)));
     }
 }

@@ -6,7 +6,7 @@ use super::terms::Names;
 use super::{expressions, table};
 use crate::config::{Action, Mode, Rule};
 use crate::outbox::connect::{Pool, Settings, once};
-use crate::outbox::error::{Error, describe};
+use crate::outbox::error::Error;
 use crate::outbox::migrate::{quote_ident, quote_literal};
 use futures_util::future::join;
 use std::collections::BTreeSet;
@@ -67,20 +67,12 @@ pub async fn prepare(
     rule: &Rule,
 ) -> Result<(Option<Orders>, Findings), Error> {
     make(pool, settings, name, rule).await.map_err(|error| {
-        let cause = if let Error::Statement { cause, .. } = &error { Some(cause) } else { None };
-        let cause = cause.filter(|_| error.is_out_of_time());
-        cause.map(|cause| Error::Unexpected(no_answer(name, &rule.table, &describe(cause)))).unwrap_or(error)
+        if !error.is_out_of_time() {
+            return error;
+        }
+        let Error::Statement { cause, .. } = error else { return error };
+        Error::Table { rule: name.to_owned(), table: rule.table.clone(), cause }
     })
-}
-
-/// A table is locked as a whole by whoever alters it, and by those who wait for that.
-fn no_answer(name: &str, table: &str, cause: &str) -> String {
-    format!(
-        "no answer in time about table {table} of rule {name}: {cause}; who has it locked, and since when: select a.pid, \
-         l.mode, a.xact_start, a.query from pg_locks l join pg_stat_activity a using (pid) where l.granted and \
-         l.relation = {}::regclass;",
-        quote_literal(table)
-    )
 }
 
 async fn make(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {

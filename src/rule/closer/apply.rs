@@ -4,6 +4,7 @@ use super::checks;
 use super::order_id::order_id;
 use super::pause;
 use super::plan::Home;
+use super::prepared::Hindrance;
 use super::rows::Row;
 use super::tell::shown;
 use super::{BY, Closer, Work};
@@ -27,8 +28,10 @@ pub(super) enum Fate {
 
 /// Why an order was not looked at, or not closed.
 enum Trouble {
-    /// The database is away, or the rule does not fit its table: the message's fault is none of them.
-    Wait,
+    /// The database is away.
+    Away,
+    /// The rule's statements are not to be had: its table is locked as a whole, or does not fit.
+    Unready,
     /// The column cannot have such an id.
     BadId(String),
     /// Everything else counts.
@@ -56,7 +59,7 @@ impl<R: Receipt> Closer<R> {
             Some(false) => {}
         }
         let closing = self.close(rule, &id).await;
-        if !matches!(closing, Err(Trouble::Wait)) {
+        if !matches!(closing, Err(Trouble::Away | Trouble::Unready)) {
             work.waits.asked();
         }
         match closing {
@@ -65,7 +68,8 @@ impl<R: Receipt> Closer<R> {
                 Fate::Done
             }
             Ok(Closing::Kept(kept)) => self.kept(work, rule, &id, kept).await,
-            Err(Trouble::Wait) => Fate::Later(work.waits.away()),
+            Err(Trouble::Away) => Fate::Later(work.waits.away()),
+            Err(Trouble::Unready) => self.kept(work, rule, &id, Kept::Unready).await,
             Err(Trouble::Stopped) => Fate::Later(Duration::ZERO),
             Err(Trouble::BadId(reason)) => self.park(work, Some(rule), Some(&id), &reason).await,
             Err(Trouble::Failed(reason)) => self.failed(work, rule, &id, &reason).await,
@@ -77,22 +81,28 @@ impl<R: Receipt> Closer<R> {
         let sides = (&self.pool, &self.settings);
         let Some(config) = self.rules.get(rule) else { return Err(Trouble::Failed(format!("no rule {rule}"))) };
         let prepared = self.prepared.orders(sides, (rule, config), &self.health);
-        let Some(orders) = self.stop.or(prepared).await.ok_or(Trouble::Stopped)? else { return Err(Trouble::Wait) };
+        let orders = self.stop.or(prepared).await.ok_or(Trouble::Stopped)?.map_err(|hindrance| match hindrance {
+            Hindrance::Database => Trouble::Away,
+            Hindrance::Rule => Trouble::Unready,
+        })?;
         // Not given up at the stop: what was closed is to be told.
         let closing = close::one(&self.pool, &self.settings, &orders, id, BY).await;
         let error = match closing {
             Ok(closing) => return Ok(closing),
             Err(error) => error,
         };
-        if error.is_away() || error.is_conflict() {
+        if error.is_away() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
-            return Err(Trouble::Wait);
+            return Err(Trouble::Away);
+        }
+        if error.is_conflict() {
+            return Ok(Closing::Kept(Kept::Locked));
         }
         if close::is_bad_id(&error) {
             return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown(id), config.table)));
         }
         // The table may have changed.
-        self.prepared.forget(rule);
+        self.prepared.doubt(rule);
         Err(Trouble::Failed(error.to_string()))
     }
 
@@ -111,7 +121,8 @@ impl<R: Receipt> Closer<R> {
                 // A timer may be up to a millisecond early.
                 Fate::Later(left + Duration::from_millis(1))
             }
-            Kept::Locked | Kept::Slow if full => self.put_off(work, rule, id, &kept, None).await,
+            // In the room they would keep the messages of others out, of another rule's too.
+            Kept::Locked | Kept::Slow | Kept::Unready if full => self.put_off(work, rule, id, &kept, None).await,
             Kept::Locked | Kept::Slow => {
                 self.count(rule, &kept);
                 let (long, wait) = work.waits.held();
@@ -120,6 +131,10 @@ impl<R: Receipt> Closer<R> {
                     tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is not closed for long: {kept}");
                 }
                 Fate::Later(wait)
+            }
+            Kept::Unready => {
+                self.count(rule, &kept);
+                Fate::Later(work.waits.away())
             }
             Kept::AskerPaused => {
                 self.pause.met();

@@ -5,7 +5,6 @@
 use crate::admin::health::{Health, Part};
 use crate::config::Rule;
 use crate::outbox::connect::{Pool, Settings};
-use crate::outbox::error::Error;
 use crate::rule::orders::{self, Orders};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +16,8 @@ const FRESH: Duration = Duration::from_secs(300);
 /// How long a rule that could not be prepared is left alone: many messages may wait for it.
 const MISFIT: Duration = Duration::from_secs(2);
 
-/// How long a message waits for another that has its rule prepared. That may take long, and the message has a slot.
+/// How long a message waits for another that has its rule prepared for the first time. That may take long, and the message
+/// has a slot.
 const TOGETHER: Duration = Duration::from_millis(250);
 
 /// The statements of all rules.
@@ -34,18 +34,32 @@ struct OfRule {
     made: Mutex<Option<Made>>,
 }
 
-/// What was made; no orders: the rule does not fit its table, or could not be looked at.
+/// Why they are not to be had.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hindrance {
+    /// The database is away, or has not answered yet.
+    Database,
+    /// The rule does not fit its table, or that is locked; it was said.
+    Rule,
+}
+
+/// Those of one rule, if they are to be had.
+type Statements = Result<Arc<Orders>, Hindrance>;
+
+/// What was made.
 #[derive(Debug, Clone)]
 struct Made {
-    orders: Option<Arc<Orders>>,
+    orders: Statements,
     /// What is wrong with the rule was said, and has to be taken back.
     told: bool,
+    /// A statement failed since.
+    doubted: bool,
     at: Instant,
 }
 
 impl Made {
     fn is_fresh(&self) -> bool {
-        self.at.elapsed() < if self.orders.is_some() { FRESH } else { MISFIT }
+        !self.doubted && self.at.elapsed() < if self.orders.is_ok() { FRESH } else { MISFIT }
     }
 }
 
@@ -54,8 +68,14 @@ impl OfRule {
         self.made.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set(&self, made: Option<Made>) {
-        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = made;
+    fn set(&self, made: Made) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+    }
+
+    fn doubt(&self) {
+        if let Some(made) = self.made.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            made.doubted = true;
+        }
     }
 }
 
@@ -64,20 +84,21 @@ impl Prepared {
         Self { rules: rules.map(|name| (name.clone(), OfRule::default())).collect() }
     }
 
-    /// Those of one rule; none while they are not to be had, for a reason that was said.
+    /// Those of one rule. While somebody makes them anew, the others go by those from before.
     pub(super) async fn orders(
         &self,
         sides: (&Pool, &Settings),
         (name, rule): (&str, &Rule),
         health: &Health,
-    ) -> Option<Arc<Orders>> {
-        let of_rule = self.rules.get(name)?;
-        if let Some(made) = of_rule.get().filter(Made::is_fresh) {
+    ) -> Statements {
+        let of_rule = self.rules.get(name).ok_or(Hindrance::Rule)?;
+        let before = of_rule.get();
+        if let Some(made) = before.clone().filter(Made::is_fresh) {
             return made.orders;
         }
-        let Ok(_making) = tokio::time::timeout(TOGETHER, of_rule.making.lock()).await else {
-            // Those from before were good until now.
-            return of_rule.get().and_then(|made| made.orders);
+        let patience = if before.is_some() { Duration::ZERO } else { TOGETHER };
+        let Ok(_making) = tokio::time::timeout(patience, of_rule.making.lock()).await else {
+            return before.map_or(Err(Hindrance::Database), |made| made.orders);
         };
         let before = of_rule.get();
         if let Some(made) = before.clone().filter(Made::is_fresh) {
@@ -85,14 +106,14 @@ impl Prepared {
         }
         let made = make(sides, (name, rule), health, before.is_some_and(|before| before.told)).await;
         let orders = made.orders.clone();
-        of_rule.set(Some(made));
+        of_rule.set(made);
         orders
     }
 
     /// Has them made again: a statement failed.
-    pub(super) fn forget(&self, name: &str) {
+    pub(super) fn doubt(&self, name: &str) {
         if let Some(of_rule) = self.rules.get(name) {
-            of_rule.set(None);
+            of_rule.doubt();
         }
     }
 }
@@ -111,32 +132,21 @@ async fn make(
                 // Only our own word is taken back: the sweep may have another trouble with the same rule.
                 health.well(&part);
             }
-            (Some(Arc::new(orders)), false)
+            (Ok(Arc::new(orders)), false)
         }
         Ok((None, findings)) => {
             health.problem(&part, &findings.problems.join("; "));
-            (None, true)
+            (Err(Hindrance::Rule), true)
         }
         // The database's trouble is told as such.
         Err(error) if error.is_away() => {
             tracing::debug!(rule = name, %error, "the closer waits: {error}");
-            (None, was_told)
+            (Err(Hindrance::Database), was_told)
         }
         Err(error) => {
-            health.problem(&part, &hindrance(&rule.table, &error));
-            (None, true)
+            health.problem(&part, &error.to_string());
+            (Err(Hindrance::Rule), true)
         }
     };
-    Made { orders, told, at: Instant::now() }
-}
-
-/// Why the table of a rule could not be looked at, and what ends that.
-fn hindrance(table: &str, error: &Error) -> String {
-    if error.is_locked() {
-        return format!(
-            "{table} is locked, so none of its orders is closed: end the migration that has it locked, or wait for it; \
-             select pid, mode from pg_locks where relation = '{table}'::regclass and granted"
-        );
-    }
-    format!("{table} cannot be looked at, so none of its orders is closed; tried again every {MISFIT:?}: {error}")
+    Made { orders, told, doubted: false, at: Instant::now() }
 }
