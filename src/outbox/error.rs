@@ -3,7 +3,7 @@
 use super::migrate::quote_literal;
 use std::error::Error as _;
 use std::time::Duration;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, Severity, SqlState};
 
 /// Said of a server that takes no writes.
 pub(super) const READ_ONLY: &str = "the server takes no writes: it is a standby, or default_transaction_read_only is on \
@@ -127,6 +127,22 @@ impl Error {
             },
             Self::Url(_) | Self::Table { .. } | Self::Undone(_) | Self::Refused(_) | Self::Unexpected(_) => false,
         }
+    }
+
+    /// The same of a statement that runs code of the user's: a trigger may raise any class, that of a lost connection
+    /// (dblink) or of a full disk too. Only when the server ends the session, it says FATAL.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        let Self::Statement { cause, .. } = self else { return self.is_away() };
+        cause.as_db_error().map_or_else(|| self.is_away(), ends_session)
+    }
+}
+
+/// An older pooler has only the word that a server translates.
+fn ends_session(error: &DbError) -> bool {
+    match error.parsed_severity() {
+        Some(severity) => matches!(severity, Severity::Fatal | Severity::Panic),
+        None => matches!(error.severity(), "FATAL" | "PANIC"),
     }
 }
 

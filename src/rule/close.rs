@@ -95,7 +95,11 @@ pub(super) async fn some(
     let what = "lock orders";
     let lock = &orders.statements.lock_free;
     let rows = transaction.run(what, async |client| client.query_typed(lock, &[(&ids, Type::TEXT_ARRAY)]).await);
-    let locked = Locked::read(&rows.await?, &orders.rule).map_err(Error::statement(what))?;
+    let rows = match rows.await {
+        Ok(rows) => rows,
+        Err(error) => return Err(transaction.fail(error).await),
+    };
+    let locked = Locked::read(&rows, &orders.rule).map_err(Error::statement(what))?;
     apply::apply(transaction, orders, &locked, by).await
 }
 
@@ -139,8 +143,12 @@ async fn one_within(
     if orders.mode == Mode::Observe {
         return Ok(Closing::Kept(Kept::Observed));
     }
+    let bounds = Bounds::for_orders(orders);
+    let patient = set(patience + bounds.statement, patience);
+    // A connection may have to be made, which has bounds of its own.
+    let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
     let closing = async {
-        let (transaction, locked) = lock(pool, settings, orders, (id, patience)).await?;
+        let (transaction, locked) = lock(transaction, orders, id).await?;
         if locked.ids.is_empty() {
             return missing(transaction, orders, id).await.map(Closing::Kept);
         }
@@ -158,8 +166,11 @@ async fn one_within(
 async fn missing(transaction: Transaction, orders: &Orders, id: &str) -> Result<Kept, Error> {
     let (what, ids) = ("look for an order", vec![id]);
     let seen = &orders.statements.seen;
-    let rows =
-        transaction.run(what, async |client| client.query_typed(seen, &[(&ids, Type::TEXT_ARRAY)]).await).await?;
+    let rows = transaction.run(what, async |client| client.query_typed(seen, &[(&ids, Type::TEXT_ARRAY)]).await);
+    let rows = match rows.await {
+        Ok(rows) => rows,
+        Err(error) => return Err(transaction.fail(error).await),
+    };
     transaction.roll_back().await?;
     let seen = rows.first().map_or(Ok(false), |row| row.try_get("seen")).map_err(Error::statement(what))?;
     if seen { Err(Error::Undone(HIDDEN)) } else { Ok(Kept::Unknown) }
@@ -175,17 +186,9 @@ pub(super) fn is_bad_id(error: &Error) -> bool {
     matches!(error, Error::Statement { what: LOCK_ONE, cause } if bad(cause))
 }
 
-/// Locks one order, and waits so long for whoever has it.
-async fn lock(
-    pool: &Pool,
-    settings: &Settings,
-    orders: &Orders,
-    (id, patience): (&str, Duration),
-) -> Result<(Transaction, Locked), Error> {
-    let (what, bounds) = (LOCK_ONE, Bounds::for_orders(orders));
-    let patient = set(patience + bounds.statement, patience);
-    let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
-    let (lock, set) = (&orders.statements.lock, bounds.set());
+/// Locks one order, and waits for whoever has it; from then on the bounds hold.
+async fn lock(transaction: Transaction, orders: &Orders, id: &str) -> Result<(Transaction, Locked), Error> {
+    let (what, lock, set) = (LOCK_ONE, &orders.statements.lock, Bounds::for_orders(orders).set());
     let run = transaction.run(what, async |client| {
         let ids = vec![id];
         // Sent together: the second holds from the moment of the lock.
@@ -193,12 +196,8 @@ async fn lock(
         rows.and_then(|rows| set.map(|()| rows))
     });
     let rows = match run.await {
-        Err(error) if error.is_out_of_time() => {
-            // The connection is good; only dropping the transaction would cost it.
-            transaction.roll_back().await?;
-            return Err(error);
-        }
-        rows => rows?,
+        Ok(rows) => rows,
+        Err(error) => return Err(transaction.fail(error).await),
     };
     let locked = Locked::read(&rows, &orders.rule).map_err(Error::statement(what))?;
     Ok((transaction, locked))

@@ -11,5 +11,6 @@ mod outage;
 mod parked;
 mod paused;
 mod race;
+mod raised;
 mod shop;
 mod stop;

@@ -79,13 +79,17 @@ impl Transaction {
     }
 
     /// Runs `work` on the connection within the deadline of one statement.
+    ///
+    /// Whether the server takes writes was asked at the begin. If that is what a statement fails with now, a trigger or a
+    /// function of the user's has raised it.
     pub(crate) async fn run<T>(
         &self,
         what: &'static str,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let answer =
-            within(what, self.patience, async { work(self.lent.client(what)?).await.map_err(Error::statement(what)) });
+        let answer = within(what, self.patience, async {
+            work(self.lent.client(what)?).await.map_err(|cause| Error::Statement { what, cause })
+        });
         answer.await.inspect_err(|error| self.pool.note(error))
     }
 
@@ -99,10 +103,18 @@ impl Transaction {
         self.finish("rollback").await
     }
 
+    /// Rolls back because of `error`, which is returned. The connection is good unless it is gone; dropping the
+    /// transaction would cost it.
+    pub(crate) async fn fail(self, error: Error) -> Error {
+        if error.is_gone() { error } else { self.roll_back().await.err().unwrap_or(error) }
+    }
+
     async fn finish(self, how: &'static str) -> Result<(), Error> {
-        self.run(how, async |client| client.batch_execute(how).await).await?;
-        // Only now may the connection go back to the pool.
-        self.lent.give_back();
-        Ok(())
+        let done = self.run(how, async |client| client.batch_execute(how).await).await;
+        // Only now may the connection go back to the pool. A commit that was refused has rolled back.
+        if !done.as_ref().is_err_and(Error::is_gone) {
+            self.lent.give_back();
+        }
+        done
     }
 }

@@ -41,12 +41,7 @@ pub(super) async fn apply(
     };
     match closings {
         Ok(closings) => transaction.commit().await.map(|()| closings),
-        Err(away) if away.is_away() => Err(away),
-        Err(failed) => {
-            // The connection is good; only dropping the transaction would cost it.
-            transaction.roll_back().await?;
-            Err(failed)
-        }
+        Err(failed) => Err(transaction.fail(failed).await),
     }
 }
 

@@ -91,7 +91,7 @@ impl<R: Receipt> Closer<R> {
             Ok(closing) => return Ok(closing),
             Err(error) => error,
         };
-        if error.is_away() {
+        if error.is_gone() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             return Err(Trouble::Away);
         }

@@ -129,7 +129,7 @@ impl Round<'_> {
         let closed = self.apply(ids, missed).await;
         size.learn(started.elapsed());
         match closed {
-            Err(Broken::Failed(error)) if !error.is_away() => {
+            Err(Broken::Failed(error)) if !error.is_gone() => {
                 tracing::debug!(rule, %error, "a batch of rule {rule} goes order by order");
             }
             closed => return closed,
@@ -142,7 +142,7 @@ impl Round<'_> {
                 self.sweep.patient(self.pass.keep()).await??;
             }
             match self.apply(std::slice::from_ref(id), missed).await {
-                Err(Broken::Failed(error)) if !error.is_away() => self.miss(id, &error, missed),
+                Err(Broken::Failed(error)) if !error.is_gone() => self.miss(id, &error, missed),
                 closed => closed?,
             }
             if missed.problem.is_some() {
@@ -188,7 +188,7 @@ impl Round<'_> {
                 }
                 (self.hears)(Told::Order(id, &closing));
             }
-            Err(error) if error.is_away() => return Err(error.into()),
+            Err(error) if error.is_gone() => return Err(error.into()),
             Err(error) => self.miss(id, &error, missed),
         }
         Ok(())

@@ -115,3 +115,28 @@ async fn messages_without_an_identity_are_told_apart_by_what_they_are_about() {
     }
     wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 2).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_the_column_cannot_have_costs_no_connection() {
+    let shop = Shop::new("closer_bad_ids").await;
+    let _daemon = shop.daemon("concurrency = 1");
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    shop.deliver("1").await;
+    wait_until(secs(20), async || shop.status(1).await == "closed").await;
+    shop.wait_acked().await;
+    let sessions = async || {
+        let sessions = format!(
+            "select pid from pg_stat_activity where datname = '{}' and application_name = 'duebox'",
+            shop.between.rig.name()
+        );
+        let rows = shop.between.superuser().await.query(&sessions, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect::<std::collections::BTreeSet<i32>>()
+    };
+    let before = sessions().await;
+    for id in 0..20 {
+        shop.deliver(&format!("A-{id}")).await;
+    }
+    wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 20).await;
+    let after = sessions().await;
+    assert!(!before.is_empty() && before.is_subset(&after), "{before:?} {after:?}");
+}

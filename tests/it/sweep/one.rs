@@ -2,8 +2,11 @@
 
 use super::race::waiting;
 use super::shop::Shop;
+use crate::support::proxy::{Mode, Proxy};
 use crate::support::wait::{secs, wait_until};
+use duebox::outbox::connect;
 use duebox::rule::{Closing, Kept, one, prepare};
+use secrecy::ExposeSecret as _;
 use std::time::{Duration, Instant, SystemTime};
 
 const LONG_AGO: f64 = 2_000.0;
@@ -108,4 +111,22 @@ async fn an_id_that_the_column_cannot_have_is_an_error() {
     let orders = prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
     let error = one(&pool, &settings, &orders, "A-7", "closer").await.unwrap_err();
     assert!(error.to_string().contains("invalid input syntax for type bigint"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_that_takes_long_to_make_takes_nothing_from_the_time_of_the_close() {
+    let shop = Shop::new("one_connects").await;
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    let (near, mut settings) = (shop.pool(), shop.settings());
+    let orders = prepare(&near, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let frozen = Proxy::new(shop.rig.postgres().port());
+    frozen.set(Mode::FreezeAccept);
+    let server = |port: u16| format!("127.0.0.1:{port}");
+    let here = server(shop.rig.postgres().port());
+    let both = settings.url.expose_secret().replacen(&here, &format!("{},{here}", server(frozen.port())), 1);
+    // Longer than a close may take.
+    (settings.url, settings.connect_timeout) = (both.into(), secs(6));
+    let pool = connect::pool(&settings, 1).unwrap();
+    let closing = one(&pool, &settings, &orders, "1", "closer").await.unwrap();
+    assert!(matches!(closing, Closing::Closed(_)) && frozen.accepted() > 0, "{closing:?}");
 }

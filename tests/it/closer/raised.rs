@@ -1,0 +1,40 @@
+//! What a trigger raises is the failure of its order, whatever class of error it takes: the database is not away for that.
+
+use super::shop::{LONG_AGO, Shop};
+use crate::support::wait::{secs, wait_until};
+
+/// A lost connection, as dblink says it; a server that takes no writes; one that is full.
+const RAISE: &str = "create function raise() returns trigger language plpgsql as $$ begin \
+    if new.id = 1 then raise 'the stock server hung up' using errcode = '08006'; end if; \
+    if new.id = 2 then raise 'the stock server is a standby' using errcode = '25006'; end if; \
+    if new.id = 3 then raise 'the stock server is full' using errcode = '53400'; end if; \
+    return new; end $$; create trigger raise before update on orders for each row execute function raise()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_closer_parks_such_an_order_after_its_attempts_and_closes_the_others() {
+    let shop = Shop::new("closer_raised").await;
+    shop.db.batch_execute(RAISE).await.unwrap();
+    let daemon = shop.daemon("max_attempts = 2");
+    shop.orders(1..=20, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=20).await;
+    wait_until(secs(30), async || shop.closed().await == 17).await;
+    wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 3).await;
+    shop.wait_acked().await;
+    let parked = "parked_at is not null and last_error like '%the stock server%(attempt 2, the last)'";
+    assert_eq!(shop.db.count(parked).await, 3);
+    daemon.wait_log("order 1 could not be closed (attempt 1 of 2)", secs(5));
+    shop.events_fit().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sweep_names_such_an_order_and_closes_its_neighbours() {
+    let shop = Shop::new("sweep_raised").await;
+    shop.db.batch_execute(RAISE).await.unwrap();
+    shop.orders(1..=20, "pending", LONG_AGO).await;
+    let daemon = shop.launch_with("", "", "every = \"1s\"\ngrace = \"0s\"");
+    wait_until(secs(30), async || shop.closed().await == 17).await;
+    for id in 1..=3 {
+        daemon.wait_log(&format!("rule unpaid: order {id} could not be closed: "), secs(20));
+    }
+    shop.events_fit().await;
+}
