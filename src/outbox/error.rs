@@ -106,6 +106,13 @@ impl Error {
         self.is_locked() || self.is_slow()
     }
 
+    /// The server has ended a transaction in which we said nothing for too long.
+    #[must_use]
+    pub fn is_silence(&self) -> bool {
+        let silence = SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT;
+        self.is_gone() && matches!(self, Self::Statement { cause, .. } if cause.code() == Some(&silence))
+    }
+
     /// The role may not, or what the statement names is not there.
     #[must_use]
     pub fn is_denied_or_missing(&self) -> bool {

@@ -5,6 +5,7 @@
 
 mod apply;
 mod locked;
+mod unknown;
 
 use super::closing::{Closing, Kept};
 use super::orders::Orders;
@@ -37,7 +38,8 @@ const FUNCTION: Bounds = Bounds::of(200, 180, 130);
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The least that Postgres takes for a bound.
 const AT_ONCE: Duration = Duration::from_millis(1);
-/// Bound that we keep ourselves on closing one order: Postgres keeps its own, this catches one that no longer answers.
+/// Bound that we keep ourselves on closing one order: Postgres keeps its own, this catches one that no longer answers, and
+/// deferred triggers, for which Postgres has none.
 const ONE: Duration = Duration::from_secs(5);
 
 /// Such an order is there, and no message of it may be taken for one of an unknown order.

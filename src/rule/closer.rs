@@ -13,6 +13,7 @@
 mod apply;
 mod checks;
 mod intake;
+mod losses;
 mod order_id;
 mod pace;
 mod pause;
@@ -31,6 +32,7 @@ use crate::outbox::connect::{Pool, Settings};
 use crate::stop::Stop;
 use crate::tier::Tier;
 use apply::Fate;
+use losses::Losses;
 use pace::Pace;
 use pause::Pause;
 use plan::Plan;
@@ -54,6 +56,7 @@ pub struct Closer<R> {
     max_attempts: u32,
     pace: Pace,
     prepared: Prepared,
+    losses: Losses,
     pause: Pause,
     room: Room<Work<R>>,
     health: Arc<Health>,
@@ -96,6 +99,7 @@ impl<R: Receipt> Closer<R> {
             max_attempts: config.max_attempts,
             pace: Pace::new(config.rate),
             prepared: Prepared::new(rules.keys()),
+            losses: Losses::default(),
             pause: Pause::default(),
             room: Room::default(),
             health,

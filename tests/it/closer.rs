@@ -5,6 +5,7 @@ mod checks;
 mod closes;
 mod deadlock;
 mod early;
+mod far;
 mod foreign;
 mod locked;
 mod outage;

@@ -1,6 +1,7 @@
 //! What is done to the orders that a transaction holds, and its commit.
 
 use super::locked::Locked;
+use super::unknown::Unknown;
 use crate::outbox::connect::Transaction;
 use crate::outbox::error::Error;
 use crate::rule::closing::{Closed, Closing, Kept, seconds};
@@ -40,7 +41,12 @@ pub(super) async fn apply(
         Close::Function { call, finish } => call_function(&transaction, orders, locked, by, (call, finish)).await,
     };
     match closings {
-        Ok(closings) => transaction.commit().await.map(|()| closings),
+        Ok(closings) => {
+            let unknown = Unknown::of(orders, &closings);
+            let committed = transaction.commit().await;
+            unknown.known(&committed);
+            committed.map(|()| closings)
+        }
         Err(failed) => Err(transaction.fail(failed).await),
     }
 }

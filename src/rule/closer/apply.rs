@@ -88,13 +88,18 @@ impl<R: Receipt> Closer<R> {
         // Not given up at the stop: what was closed is to be told.
         let closing = close::one(&self.pool, &self.settings, &orders, id, BY).await;
         let error = match closing {
-            Ok(closing) => return Ok(closing),
+            Ok(closing) => {
+                self.losses.none();
+                return Ok(closing);
+            }
             Err(error) => error,
         };
         if error.is_gone() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
+            self.losses.one(rule, &error);
             return Err(Trouble::Away);
         }
+        self.losses.none();
         if error.is_conflict() {
             return Ok(Closing::Kept(Kept::Locked));
         }
