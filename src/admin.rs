@@ -1,6 +1,7 @@
 //! What the daemon shows of itself.
 
 mod accept;
+pub mod flight;
 pub mod fresh;
 pub mod health;
 pub mod http;

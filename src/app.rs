@@ -51,7 +51,9 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
     let pauses = Arc::clone(&parts.pauses);
     let shown = http::Shown { health: Arc::clone(&health), metrics, fresh, pauses };
     let mut tasks = spawn(parts);
-    tasks.spawn_other("the HTTP side", serve(listener, shown, stop.clone()));
+    // It answers until the last worker is through: whoever waits for the end wants to see what it waits for.
+    let served = Stop::default();
+    tasks.spawn_other("the HTTP side", serve(listener, shown, served.clone()));
     systemd::ready();
     tracing::info!("duebox {} is running", env!("CARGO_PKG_VERSION"));
     loop {
@@ -64,12 +66,17 @@ pub async fn run(config: Config) -> anyhow::Result<Ended> {
             ended = tasks.first_end() => return Ok(ended),
         }
     }
-    tracing::info!("stopping: no new claims, {} workers finish what is in flight", tasks.workers());
+    tracing::info!("stopping: no new claims; {} in flight", health.flight.now());
     systemd::stopping();
+    health.set_stopping();
     stop.raise();
+    let release = || {
+        links.iter().for_each(|link| link.release());
+        served.raise();
+    };
     let again = async { while !matches!(signals.next().await, Some(SIGTERM | SIGINT) | None) {} };
     tokio::select! {
-        ended = tasks.drain(|| links.iter().for_each(|link| link.release())) => Ok(ended),
+        ended = tasks.drain(release) => Ok(ended),
         () = tokio::time::sleep(grace) => Ok(Ended::Failed(format!(
             "still busy after relay.shutdown_grace = {grace:?}; what was not confirmed is not marked sent"
         ))),
@@ -124,7 +131,12 @@ fn spawn_watchers(tasks: &mut Tasks, parts: &Arc<Parts>) {
         });
     }
     let shared = Arc::clone(parts);
-    tasks.spawn_other("the backlog count", async move { looks::count_backlog(&shared).await });
+    tasks.spawn_other("the backlog count", async move {
+        let ended = looks::count_backlog(&shared).await;
+        // Pages are served until the end, and nobody counts for them any more: what is unknown is absent.
+        shared.metrics.set_backlog(None);
+        ended
+    });
     let shared = Arc::clone(parts);
     tasks.spawn_other("the record of queues", async move { looks::record_queues(&shared).await });
     let shared = Arc::clone(parts);

@@ -1,10 +1,12 @@
 //! What works and what does not, as one list that `/readyz`, `status` and the log share.
 
+use super::flight::Flight;
 use super::pauses::Paused;
 use super::wakefulness::Wakefulness;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -89,6 +91,9 @@ pub struct Health {
     worked: Mutex<BTreeMap<Part, Instant>>,
     wakefulness: Mutex<Wakefulness>,
     pauses: Mutex<Option<Vec<Paused>>>,
+    stopping: AtomicBool,
+    /// What is in flight.
+    pub flight: Flight,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -143,12 +148,24 @@ impl Health {
         lock(&self.parts).clone()
     }
 
-    /// Whether both ends have reported in and nothing needed is unwell.
+    /// The daemon is on its way out: it finishes what is in flight and claims nothing more.
+    pub fn set_stopping(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether it is.
+    #[must_use]
+    pub fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Whether both ends have reported in, nothing needed is unwell, and no end is near.
     #[must_use]
     pub fn ready(&self) -> bool {
         let parts = lock(&self.parts);
         let seen = |part| parts.get(&part) == Some(&None);
-        seen(Part::Postgres)
+        !self.stopping()
+            && seen(Part::Postgres)
             && seen(Part::RabbitMq)
             && parts.iter().all(|(part, problem)| problem.is_none() || !part.needed())
     }

@@ -34,7 +34,8 @@ pub struct Shown {
 impl Shown {
     /// What is paused; none: it is not known. A database that is away is not asked.
     async fn pauses(&self) -> Option<Vec<Paused>> {
-        if self.health.parts().get(&Part::Postgres) == Some(&None) {
+        // Nor is it at the stop: nobody would answer.
+        if !self.health.stopping() && self.health.parts().get(&Part::Postgres) == Some(&None) {
             self.pauses.ask().await;
         }
         self.health.pauses()
@@ -71,12 +72,18 @@ async fn readyz(State(shown): State<Shown>) -> Response {
     if shown.health.ready() {
         return format!("ready\n{lines}").into_response();
     }
-    let lines = if lines.is_empty() { "starting\n".to_owned() } else { lines };
+    let lines = match (shown.health.stopping(), lines.is_empty()) {
+        (true, _) => format!("stopping: {} in flight\n{lines}", shown.health.flight.now()),
+        (false, true) => "starting\n".to_owned(),
+        (false, false) => lines,
+    };
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{lines}")).into_response()
 }
 
 async fn metrics(State(shown): State<Shown>) -> Response {
-    shown.fresh.ask().await;
+    if !shown.health.stopping() {
+        shown.fresh.ask().await;
+    }
     match shown.metrics.render() {
         Ok(text) => ([(CONTENT_TYPE, OPEN_METRICS)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

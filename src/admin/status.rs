@@ -1,5 +1,6 @@
 //! The daemon's own view of itself, as JSON: what `/status` answers and `duebox status` prints.
 
+use super::flight::InFlight;
 use super::health::{Health, Part};
 use super::pauses::Paused;
 use serde::{Deserialize, Serialize};
@@ -16,12 +17,15 @@ pub struct Problem {
 }
 
 /// The daemon's view of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Daemon {
     /// The daemon's version.
     pub version: String,
     /// Both ends are usable.
     pub ready: bool,
+    /// It finishes what is in flight, and ends.
+    #[serde(default)]
+    pub stopping: bool,
     /// What is unwell, what keeps the daemon from being ready first.
     pub problems: Vec<Problem>,
     /// What has reported that it works.
@@ -32,6 +36,9 @@ pub struct Daemon {
     pub wakefulness: String,
     /// Server processes whose open transactions it waits for before it sleeps; 0 is a prepared transaction.
     pub waits_for: Vec<i32>,
+    /// What is in flight: asleep or not, these wait for one of the two servers.
+    #[serde(default)]
+    pub in_flight: InFlight,
     /// What is paused; none: it is not known.
     #[serde(default)]
     pub pauses: Option<Vec<Paused>>,
@@ -70,11 +77,13 @@ pub fn daemon(health: &Health, pauses: Option<Vec<Paused>>) -> Daemon {
     Daemon {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ready: health.ready(),
+        stopping: health.stopping(),
         problems,
         works: parts.iter().filter(|(_, problem)| problem.is_none()).map(|(part, _)| part.to_string()).collect(),
         stalled: health.stalled(),
         wakefulness: wakefulness.name().to_owned(),
         waits_for: wakefulness.waits_for().to_vec(),
+        in_flight: health.flight.now(),
         pauses,
     }
 }

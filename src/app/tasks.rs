@@ -25,11 +25,6 @@ impl Tasks {
         Self { stop, workers: JoinSet::new(), others: JoinSet::new(), names: HashMap::new() }
     }
 
-    /// How many tasks may have messages in flight.
-    pub(super) fn workers(&self) -> usize {
-        self.workers.len()
-    }
-
     pub(super) fn spawn_worker(&mut self, name: String, work: impl Future<Output = TaskEnd> + Send + 'static) {
         let task = self.workers.spawn(owned(name.clone(), self.stop.clone(), work));
         self.names.insert(task.id(), name);

@@ -69,7 +69,9 @@ impl Status<'_> {
             Err(_) => wrong.push(format!("no daemon answers at {}", self.config.admin.listen)),
             Ok(daemon) => {
                 wrong.extend(daemon.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.reason)));
-                if !daemon.ready && daemon.problems.is_empty() {
+                if daemon.stopping {
+                    wrong.push(format!("the daemon is stopping: {} in flight", daemon.in_flight));
+                } else if !daemon.ready && daemon.problems.is_empty() {
                     wrong.push("the daemon is starting".to_owned());
                 }
             }
@@ -137,7 +139,7 @@ impl Status<'_> {
             text.extend(pauses.iter().map(|pause| format!("paused {}\n", told(pause))));
         }
         if let Ok(daemon) = &self.daemon {
-            text.push_str(&format!("relay {}\n", daemon.wakefulness()));
+            text.push_str(&format!("relay {}\nin flight {}\n", daemon.wakefulness(), daemon.in_flight));
         }
         for queue in self.old_queues() {
             text.push_str(&format!(

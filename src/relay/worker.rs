@@ -7,6 +7,7 @@ use super::hops::{Gate, PROBE};
 use super::pace::Alone;
 use super::tell::{log_alone, log_decided, log_verdict};
 use super::{Batch, Broker, Fate, Lane, Outbox, Outgoing, Publisher, Relay};
+use crate::admin::flight::Waits;
 use crate::admin::health::Part;
 use crate::admin::metrics::Metrics;
 use crate::message::Message;
@@ -71,10 +72,12 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         publisher: &mut B::Publisher,
         lane: Lane,
     ) {
+        let flying = self.health.flight.begin(Waits::Confirms, asked);
         let plan = fate::plan(tier, batch.rows(), batch.now(), &publisher.bounds(), self.gates());
         let mut fates = plan.decided;
         log_decided(tier, batch.rows(), &fates);
         let outcomes = self.publish(publisher, &plan.outgoing, tier).await;
+        flying.waits(Waits::Database);
         let attempts: Vec<Attempt<'_>> = plan
             .outgoing
             .iter()

@@ -25,6 +25,7 @@ mod tell;
 mod waits;
 
 use super::port::{Delivery, Receipt};
+use crate::admin::flight::Waits as InFlight;
 use crate::admin::health::{Health, STALL};
 use crate::admin::metrics::Metrics;
 use crate::config::{Closer as Config, Rule};
@@ -40,6 +41,7 @@ use prepared::Prepared;
 use room::{Occupant, Room};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 use waits::Waits;
 
 /// Who closes, in events, the log and metrics.
@@ -123,10 +125,12 @@ impl<R: Receipt> Closer<R> {
             if self.patient(name, self.stop.or(self.pace.turn())).await.is_none() {
                 break;
             }
+            let flying = self.health.flight.begin(InFlight::Order, Instant::now());
             match self.patient(name, Box::pin(self.apply(&mut work))).await {
                 Fate::Done => self.patient(name, work.delivery.receipt.ack()).await,
                 Fate::Later(wait) => self.room.later(work, wait),
             }
+            drop(flying);
             self.metrics.closer.waiting(&queue, self.room.waiting(&queue));
         }
         self.health.retire(name);

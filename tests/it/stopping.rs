@@ -3,6 +3,7 @@
 mod first_process;
 mod grace;
 mod sweeping;
+mod told;
 mod unread;
 
 use crate::support::between::{BATCH_DEADLINE, Between, GRACE, Tables, counter};
