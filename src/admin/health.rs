@@ -16,6 +16,9 @@ const BEAT: Duration = Duration::from_secs(5);
 /// The bound by which it must have done so.
 pub const STALL: Duration = Duration::from_secs(60);
 
+/// Said of a target queue without consumers, which keeps its messages until somebody comes for them.
+pub const UNCONSUMED: &str = "nobody consumes the target queue";
+
 /// Something that can be unwell.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {

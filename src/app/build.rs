@@ -10,10 +10,11 @@ use crate::outbox::Outbox;
 use crate::outbox::connect::{self, Pool, Settings};
 use crate::outbox::doorbell::Doorbell;
 use crate::relay::{self, Relay};
-use crate::rule::{Closer, FAILED, Kept, Sweep};
+use crate::rule::{Closer, FAILED, Kept, Sweep, consumed};
 use crate::stop::Stop;
 use crate::wake::Wake;
 use anyhow::Context;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,7 +53,10 @@ impl Parts {
         let settings = database(&config.postgres)?;
         let listen = listener(&config.postgres)?;
         let pool = connect::pool(&settings, config.postgres.pool_size)?;
-        let link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+        let mut link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+        if config.closer.enabled {
+            link_settings.consumed_here = consumed(&config.closer, &config.tiers, &config.rules);
+        }
         let shared = (Arc::clone(&health), Arc::clone(&metrics));
         let wake = Arc::<Wake>::default();
         let link = |name, on_demand| {
@@ -97,7 +101,8 @@ impl Parts {
         let made = Closer::new(sides, closer, &config.tiers, &config.rules, shown, self.stop.clone());
         let link = self.closer_link.iter();
         let consumer = |(link, queue): (&Arc<Link>, &String)| {
-            Consumer::new(Arc::clone(link), queue.clone(), closer.prefetch, closer.shared)
+            let links = (Arc::clone(link), Arc::clone(&self.broker.shared));
+            Consumer::new(links, queue.clone(), closer.prefetch, closer.shared)
         };
         let consumers = link.flat_map(|link| made.queues().map(move |queue| (link, queue))).map(consumer).collect();
         (made, consumers)
@@ -158,5 +163,6 @@ pub(crate) fn broker(rabbitmq: &RabbitMq, max_message_bytes: usize) -> anyhow::R
         connect_timeout: rabbitmq.connect_timeout,
         topology_check: rabbitmq.topology_check,
         max_message_bytes,
+        consumed_here: BTreeSet::new(),
     })
 }

@@ -33,6 +33,8 @@ const MAX_NAME: usize = 255;
 #[derive(Debug)]
 pub struct Consumer {
     link: Arc<Link>,
+    /// Counts who consumes, and has to count again when we do.
+    counts: Arc<Link>,
     queue: String,
     prefetch: u16,
     /// Whether others may consume the queue.
@@ -79,10 +81,10 @@ impl From<Error> for Refused {
 }
 
 impl Consumer {
-    /// A consumer that has not begun yet.
+    /// A consumer on `link` that has not begun yet; the topology is checked over `counts`.
     #[must_use]
-    pub fn new(link: Arc<Link>, queue: String, prefetch: u16, shared: bool) -> Self {
-        Self { link, queue, prefetch, shared, open: None, told: false }
+    pub fn new((link, counts): (Arc<Link>, Arc<Link>), queue: String, prefetch: u16, shared: bool) -> Self {
+        Self { link, counts, queue, prefetch, shared, open: None, told: false }
     }
 
     /// Waits for the connection; `Err` says once that it is long in coming.
@@ -235,6 +237,7 @@ impl crate::rule::port::Source for Consumer {
             return match self.begin().await {
                 Ok(open) => {
                     self.open = Some(open);
+                    self.counts.check.notify_one();
                     Event::Begun
                 }
                 Err(reason) => Event::Ended(reason),

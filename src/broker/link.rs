@@ -230,7 +230,7 @@ impl Link {
         if !before.is_subset(&closed) {
             self.wake.alarm();
         }
-        report.publish(tiers, &self.health, &self.metrics);
+        report.publish(tiers, &self.settings.consumed_here, &self.health, &self.metrics);
         self.targets.lock().unwrap_or_else(PoisonError::into_inner).extend(report.targets.iter().cloned());
         self.declared.send_if_modified(|known| {
             let before = known.len();

@@ -39,7 +39,7 @@ use pause::Pause;
 use plan::Plan;
 use prepared::Prepared;
 use room::{Occupant, Room};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 use waits::Waits;
@@ -71,6 +71,12 @@ pub struct Closer<R> {
 struct Work<R> {
     delivery: Delivery<R>,
     waits: Waits,
+}
+
+/// Queues that a closer with this configuration consumes.
+#[must_use]
+pub fn consumed(config: &Config, tiers: &BTreeMap<String, Tier>, rules: &BTreeMap<String, Rule>) -> BTreeSet<String> {
+    Plan::new(config, tiers, rules).queues().cloned().collect()
 }
 
 impl<R> Occupant for Work<R> {

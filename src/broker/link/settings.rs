@@ -1,6 +1,7 @@
 //! What a link is told.
 
 use secrecy::SecretString;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// Where a broker is.
@@ -31,6 +32,8 @@ pub struct Settings {
     pub topology_check: Duration,
     /// Largest message body in bytes.
     pub max_message_bytes: usize,
+    /// Queues that this daemon consumes itself; whether it does is told by whoever does it.
+    pub consumed_here: BTreeSet<String>,
 }
 
 impl Settings {

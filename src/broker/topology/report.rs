@@ -1,6 +1,6 @@
 //! What a check of the topology found, and how it is made known.
 
-use crate::admin::health::{Health, Part};
+use crate::admin::health::{Health, Part, UNCONSUMED};
 use crate::admin::metrics::{ByTier, Metrics};
 use crate::tier::Tier;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,13 @@ impl Report {
     }
 
     /// Makes it known: one part of the health for each tier.
-    pub(in crate::broker) fn publish(&self, tiers: &[Tier], health: &Health, metrics: &Metrics) {
+    pub(in crate::broker) fn publish(
+        &self,
+        tiers: &[Tier],
+        consumed_here: &BTreeSet<String>,
+        health: &Health,
+        metrics: &Metrics,
+    ) {
         for tier in tiers {
             let texts: Vec<&str> =
                 self.problems.iter().filter(|p| p.tier == tier.name).map(|p| p.text.as_str()).collect();
@@ -57,9 +63,33 @@ impl Report {
                         format!("a consumer is on the delay queue ({count}): it gets messages before they are due");
                     health.problem(&part, &text);
                 }
-                (Some(0), _) => health.problem(&part, "nobody consumes the target queue"),
+                // One that this daemon consumes is about to be, or the closer says why it is not.
+                (Some(0), _) if !tier.target.queue().is_some_and(|queue| consumed_here.contains(queue)) => {
+                    health.problem(&part, UNCONSUMED);
+                }
                 _ => health.forget(&part),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tier::{Kind, Target};
+
+    #[test]
+    fn a_queue_that_our_own_closer_consumes_is_not_called_unconsumed() {
+        let tier = |name: &str| Tier {
+            name: name.into(),
+            kind: Kind::Direct,
+            target: Target::Queue(format!("{name}.due")),
+            mandatory: true,
+        };
+        let tiers = ["ours", "theirs"].map(tier);
+        let consumers = tiers.iter().map(|tier| (tier.name.clone(), (Some(0), None))).collect();
+        let (report, health) = (Report { consumers, ..Report::default() }, Health::default());
+        report.publish(&tiers, &BTreeSet::from(["ours.due".to_owned()]), &health, &Metrics::default());
+        assert_eq!(health.problems(), [(Part::Consumers("theirs".into()), UNCONSUMED.to_owned())]);
     }
 }

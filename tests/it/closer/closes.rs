@@ -40,6 +40,9 @@ async fn an_unpaid_order_is_closed_when_it_is_due_and_a_paid_one_is_kept() {
     }
     assert_eq!(daemon.metric("duebox_rule_closed_total{rule=\"unpaid\",by=\"closer\"}"), Some(2.0));
     assert_eq!(refused(&daemon, "status"), 1.0);
+    // Who consumes is counted anew when the closer begins, and its queue is at no time called unconsumed.
+    assert_eq!(daemon.metric("duebox_target_consumers{tier=\"unpaid-2s\"}"), Some(1.0));
+    assert!(!daemon.log().contains("consumers of tier unpaid-2s"), "{}", daemon.log());
     daemon.sigterm();
     assert_eq!(daemon.wait_exit(secs(15)), 0, "{}", daemon.log());
 }
