@@ -95,6 +95,7 @@ pub struct Health {
     wakefulness: Mutex<Wakefulness>,
     pauses: Mutex<Option<Vec<Paused>>>,
     stopping: AtomicBool,
+    broker: Mutex<Option<String>>,
     /// What is in flight.
     pub flight: Flight,
 }
@@ -149,6 +150,17 @@ impl Health {
     #[must_use]
     pub fn parts(&self) -> BTreeMap<Part, Option<String>> {
         lock(&self.parts).clone()
+    }
+
+    /// Says to which broker there is a connection, host and port.
+    pub fn set_broker(&self, broker: Option<String>) {
+        *lock(&self.broker) = broker;
+    }
+
+    /// That broker.
+    #[must_use]
+    pub fn broker(&self) -> Option<String> {
+        lock(&self.broker).clone()
     }
 
     /// The daemon is on its way out: it finishes what is in flight and claims nothing more.

@@ -1,7 +1,7 @@
 //! The daemon's own view of itself, as JSON: what `/status` answers and `duebox status` prints.
 
 use super::flight::InFlight;
-use super::health::{Health, Part};
+use super::health::{Health, Part, UNCONSUMED};
 use super::pauses::Paused;
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +14,9 @@ pub struct Problem {
     pub reason: String,
     /// Whether the daemon is not ready because of it.
     pub needed: bool,
+    /// Whether it is somebody else's to see to, while everything here works.
+    #[serde(default)]
+    pub mild: bool,
 }
 
 /// The daemon's view of itself.
@@ -36,6 +39,9 @@ pub struct Daemon {
     pub wakefulness: String,
     /// Server processes whose open transactions it waits for before it sleeps; 0 is a prepared transaction.
     pub waits_for: Vec<i32>,
+    /// The broker that it is connected to, host and port.
+    #[serde(default)]
+    pub broker: Option<String>,
     /// What is in flight: asleep or not, these wait for one of the two servers.
     #[serde(default)]
     pub in_flight: InFlight,
@@ -70,7 +76,10 @@ impl Daemon {
 #[must_use]
 pub fn daemon(health: &Health, pauses: Option<Vec<Paused>>) -> Daemon {
     let (parts, wakefulness) = (health.parts(), health.wakefulness());
-    let problem = |(part, reason): (Part, String)| Problem { part: part.to_string(), reason, needed: part.needed() };
+    let problem = |(part, reason): (Part, String)| {
+        let mild = matches!(part, Part::Consumers(_)) && reason == UNCONSUMED;
+        Problem { part: part.to_string(), reason, needed: part.needed(), mild }
+    };
     let mut unwell = health.problems();
     unwell.sort_by_key(|(part, _)| part.rank());
     let problems = unwell.into_iter().map(problem).collect();
@@ -83,6 +92,7 @@ pub fn daemon(health: &Health, pauses: Option<Vec<Paused>>) -> Daemon {
         stalled: health.stalled(),
         wakefulness: wakefulness.name().to_owned(),
         waits_for: wakefulness.waits_for().to_vec(),
+        broker: health.broker(),
         in_flight: health.flight.now(),
         pauses,
     }

@@ -133,6 +133,9 @@ impl Link {
         let Settings { heartbeat, connect_timeout, .. } = self.settings;
         let (connection, cut) = socket::connect(endpoint, self.name, heartbeat, connect_timeout).await?;
         tracing::info!(host = endpoint.host, port = endpoint.port, "{}: connected to RabbitMQ", self.name);
+        if !self.on_demand {
+            self.health.set_broker(Some(format!("{}:{}", endpoint.host, endpoint.port)));
+        }
         Ok(Up::new(connection, cut))
     }
 
@@ -153,6 +156,7 @@ impl Link {
             return;
         }
         self.away();
+        self.health.set_broker(None);
         if !self.stop.raised() {
             self.health.problem(&Part::RabbitMq, reason);
         }

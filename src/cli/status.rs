@@ -3,7 +3,7 @@
 use super::pause::told;
 use super::{FAILED, OK, load, print};
 use crate::admin::metrics::Backlog;
-use crate::admin::status::Daemon;
+use crate::admin::status::{Daemon, Problem};
 use crate::app::build;
 use crate::config::Config;
 use crate::outbox::connect;
@@ -48,6 +48,29 @@ struct Status<'a> {
     database: anyhow::Result<Database>,
 }
 
+/// Something that is not as it should be.
+struct Wrong {
+    grade: Grade,
+    text: String,
+}
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Grade {
+    /// Nothing flows.
+    Stops,
+    /// Something does not.
+    Wrong,
+    /// Nobody here can mend it, and nothing is late because of it.
+    Mild,
+}
+
+impl Grade {
+    fn of(self, text: String) -> Wrong {
+        Wrong { grade: self, text }
+    }
+}
+
 /// What the database says.
 struct Database {
     backlog: Vec<Backlog>,
@@ -57,56 +80,77 @@ struct Database {
 
 impl Status<'_> {
     /// Everything that is not as it should be, the worst first.
-    fn wrong(&self) -> Vec<String> {
+    fn wrong(&self) -> Vec<Wrong> {
+        let mut wrong = self.of_daemon();
+        if let Ok(database) = &self.database {
+            wrong.extend(self.of_database(database));
+        }
+        wrong.sort_by_key(|wrong| wrong.grade);
+        wrong
+    }
+
+    /// What is wrong with the daemon, and as it sees it.
+    fn of_daemon(&self) -> Vec<Wrong> {
         let mut wrong = Vec::new();
-        let told = |daemon: &Daemon| daemon.problems.iter().any(|problem| problem.part == "postgres");
-        if let Err(error) = &self.database
-            && !self.daemon.as_ref().is_ok_and(told)
-        {
-            wrong.push(format!("{error:#}"));
-        }
         match &self.daemon {
-            Err(_) => wrong.push(format!("no daemon answers at {}", self.config.admin.listen)),
+            Err(_) => wrong.push(Grade::Stops.of(format!("no daemon answers at {}", self.config.admin.listen))),
             Ok(daemon) => {
-                wrong.extend(daemon.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.reason)));
                 if daemon.stopping {
-                    wrong.push(format!("the daemon is stopping: {} in flight", daemon.in_flight));
+                    wrong.push(Grade::Stops.of(format!("the daemon is stopping: {} in flight", daemon.in_flight)));
                 } else if !daemon.ready && daemon.problems.is_empty() {
-                    wrong.push("the daemon is starting".to_owned());
+                    wrong.push(Grade::Stops.of("the daemon is starting".to_owned()));
                 }
+                wrong.extend(daemon.problems.iter().map(|problem| {
+                    let grade = match problem {
+                        Problem { needed: true, .. } => Grade::Stops,
+                        Problem { mild: true, .. } => Grade::Mild,
+                        Problem { .. } => Grade::Wrong,
+                    };
+                    grade.of(format!("{}: {}", problem.part, problem.reason))
+                }));
             }
         }
-        if let (Err(_), Ok(daemon)) = (&self.database, &self.daemon) {
-            wrong.extend(daemon.pauses.iter().flatten().map(ToString::to_string));
-        }
-        if let Ok(Database { backlog, overview, pauses }) = &self.database {
-            if !pauses.is_empty() {
-                wrong.push(format!("paused: {}", pauses.iter().map(paused).collect::<Vec<_>>().join(", ")));
+        let told = |daemon: &Daemon| daemon.problems.iter().any(|problem| problem.part == "postgres");
+        if let Err(error) = &self.database {
+            if !self.daemon.as_ref().is_ok_and(told) {
+                wrong.insert(0, Grade::Stops.of(format!("{error:#}")));
             }
-            let named = self.daemon.is_ok();
-            let unknown = backlog.iter().filter(|row| !named && !self.config.tiers.contains_key(&row.tier));
-            wrong.extend(unknown.map(|row| {
-                format!("{} row(s) name tier '{}', which relay.toml does not have", row.backlog + row.held, row.tier)
-            }));
-            if overview.parked > 0 {
-                let schema = &self.config.postgres.schema;
-                wrong.push(format!(
-                    "{} row(s) parked; why: select message_id, tier, key, last_error from {schema}.outbox where parked_at \
-                     is not null; cured: select {schema}.requeue(message_id) from ... of those",
-                    overview.parked
-                ));
-            }
+            let pauses = self.daemon.iter().flat_map(|daemon| daemon.pauses.iter().flatten());
+            wrong.extend(pauses.map(|pause| Grade::Wrong.of(pause.to_string())));
         }
         wrong
     }
 
-    /// Whether all is well, and the one line that says so.
+    /// What is wrong with what the database has.
+    fn of_database(&self, Database { backlog, overview, pauses }: &Database) -> Vec<Wrong> {
+        let mut wrong = Vec::new();
+        if !pauses.is_empty() {
+            let paused = pauses.iter().map(paused).collect::<Vec<_>>().join(", ");
+            wrong.push(Grade::Wrong.of(format!("paused: {paused}")));
+        }
+        let named = self.daemon.is_ok();
+        let unknown = backlog.iter().filter(|row| !named && !self.config.tiers.contains_key(&row.tier));
+        wrong.extend(unknown.map(|row| {
+            let count = row.backlog + row.held;
+            Grade::Wrong.of(format!("{count} row(s) name tier '{}', which relay.toml does not have", row.tier))
+        }));
+        if overview.parked > 0 {
+            let schema = &self.config.postgres.schema;
+            wrong.push(Grade::Wrong.of(format!(
+                "{} row(s) parked; why: select message_id, tier, key, last_error from {schema}.outbox where parked_at \
+                 is not null; cured: select {schema}.requeue(message_id) from ... of those",
+                overview.parked
+            )));
+        }
+        wrong
+    }
+
+    /// Whether all is well, and the one line that says so. What only somebody else has to see to is no failure of ours.
     fn verdict(&self) -> (bool, String) {
-        let wrong = self.wrong();
-        match wrong.as_slice() {
-            [] => (true, "ok: relaying".to_owned()),
-            [only] => (false, format!("not ok: {only}")),
-            [worst, rest @ ..] => (false, format!("not ok: {worst} (and {} more)", rest.len())),
+        match self.wrong().first() {
+            None => (true, "ok: relaying".to_owned()),
+            Some(Wrong { grade: Grade::Mild, text }) => (true, format!("ok, but: {text}")),
+            Some(Wrong { text, .. }) => (false, format!("not ok: {text}")),
         }
     }
 
@@ -127,7 +171,10 @@ impl Status<'_> {
 
     fn text(&self, verdict: &str) -> String {
         let mut text = format!("{verdict}\n");
-        text.extend(self.wrong().iter().skip(1).map(|wrong| format!("        {wrong}\n")));
+        // What keeps everything from flowing goes before what waits because of it, the rest after.
+        let (stops, rest): (Vec<_>, Vec<_>) =
+            self.wrong().into_iter().skip(1).partition(|wrong| wrong.grade == Grade::Stops);
+        text.extend(stops.iter().map(|wrong| format!("        {}\n", wrong.text)));
         if let Ok(Database { backlog, overview, pauses }) = &self.database {
             let mut table = comfy_table::Table::new();
             table.load_style(comfy_table::presets::NOTHING).set_header(["TIER", "BACKLOG", "HELD", "OLDEST"]);
@@ -139,8 +186,11 @@ impl Status<'_> {
             text.extend(pauses.iter().map(|pause| format!("paused {}\n", told(pause))));
         }
         if let Ok(daemon) = &self.daemon {
+            let broker = daemon.broker.as_deref().unwrap_or("not connected");
+            text.push_str(&format!("rabbitmq {broker}\n"));
             text.push_str(&format!("relay {}\nin flight {}\n", daemon.wakefulness(), daemon.in_flight));
         }
+        text.extend(rest.iter().map(|wrong| format!("also: {}\n", wrong.text)));
         for queue in self.old_queues() {
             text.push_str(&format!(
                 "old delay queue '{queue}' only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
@@ -168,7 +218,8 @@ impl Status<'_> {
             Ok(daemon) => json!(daemon),
             Err(error) => json!({ "error": format!("{error:#}") }),
         };
-        json!({ "ok": good, "verdict": verdict, "wrong": self.wrong(), "daemon": daemon, "database": database })
+        let wrong: Vec<String> = self.wrong().into_iter().map(|wrong| wrong.text).collect();
+        json!({ "ok": good, "verdict": verdict, "wrong": wrong, "daemon": daemon, "database": database })
     }
 }
 

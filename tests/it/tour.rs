@@ -53,7 +53,7 @@ async fn the_tour_brings_its_order_to_the_queue_and_leaves_nothing_behind() {
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     let log = std::fs::read_to_string(rig.folder().join("duebox.log")).unwrap_or_default();
     assert!(output.status.success(), "{said}\n{log}");
-    assert!(said.contains("nobody consumes"), "status tells it: {said}");
+    assert!(said.contains("ok, but: consumers of tier tour-2s: nobody consumes"), "status tells it: {said}");
     let due = Inspector::connect(&rig.amqp_url()).await.drain("tour.due").await;
     let keys: Vec<&str> = due.iter().map(|delivery| delivery.headers["x-duebox-key"].as_str()).collect();
     assert_eq!(keys, ["1"], "order 1 and not the cancelled one: {said}\n{log}");

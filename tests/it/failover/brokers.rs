@@ -31,6 +31,8 @@ async fn whichever_broker_is_there_is_found() {
         dead.set(Mode::Reset);
         eventually("it is connected to the other", secs(20), || alive.connections() > 0 && dead.connections() == 0);
         daemon.wait_ready(secs(10));
+        let (_, status) = daemon.get("/status").unwrap();
+        assert!(status.contains(&format!("\"broker\":\"{}\"", server(alive.port()))), "{status}");
         // Only at the start is the dead one tried: whichever broke goes to the end of the row.
         assert_eq!(dead.accepted(), tried.unwrap_or(dead.accepted()), "a loss moves on to the next at once");
         db.insert_rows("now", 100).await;
