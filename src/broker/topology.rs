@@ -129,8 +129,8 @@ impl Check<'_> {
         if self.known.contains(queue) {
             tracing::error!(
                 tier = tier.name,
-                "target queue '{queue}' has vanished with all that it held: somebody deleted it, or a policy with `expires` did; \
-                 it is declared again. What a delay queue handed on meanwhile is kept by the broker, which tries again \
+                "target queue '{queue}' has vanished with all that it held: somebody deleted it, a policy with `expires` \
+                 did, or rabbitmq.urls names brokers that are no cluster and this is another; it is declared again. What a delay queue handed on meanwhile is kept by the broker, which tries again \
                  after 3 minutes"
             );
         }
@@ -233,8 +233,8 @@ impl Check<'_> {
             let name = &queue.name;
             tracing::error!(
                 tier = tier.name,
-                "delay queue '{name}' has vanished with all that it held: somebody deleted it, or a policy with `expires` \
-                 did; it is declared again, and only a rule's sweep closes the orders whose messages it had"
+                "delay queue '{name}' has vanished with all that it held: somebody deleted it, a policy with `expires` \
+                 did, or rabbitmq.urls names brokers that are no cluster and this is another; it is declared again, and only a rule's sweep closes the orders whose messages it had"
             );
         }
         let consumers = match self.declare(&queue.name, &queue.arguments).await? {

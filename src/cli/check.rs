@@ -2,7 +2,7 @@
 
 use super::{FAILED, MISCONFIGURED, OK, print};
 use crate::app::build;
-use crate::broker::topology;
+use crate::broker::topology::{self, Inspection};
 use crate::config::{self, Config, Wake};
 use crate::outbox::connect::{self, Pool, Settings};
 use crate::outbox::doorbell::Doorbell;
@@ -111,16 +111,45 @@ async fn check_doorbell(config: &Config, rung: (Pool, Settings)) -> anyhow::Resu
 async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {
     let settings = build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
     let tiers: Vec<_> = config.tiers.values().cloned().collect();
-    let mut away = Vec::new();
+    let (mut away, mut found) = (Vec::new(), None::<Inspection>);
     for endpoint in &settings.endpoints {
         match topology::inspect(endpoint, &settings, &tiers).await {
-            Ok(found) => {
-                let mut side = Side::found("rabbitmq", "", &found.problems, MISCONFIGURED);
-                side.text.extend(found.notes.iter().map(|note| format!("  {note}\n")));
-                return Ok(side);
-            }
+            Ok(inspection) => match &mut found {
+                None => found = Some(inspection),
+                Some(first) => also(first, inspection, &format!("{}:{}", endpoint.host, endpoint.port)),
+            },
             Err(error) => away.push(error.to_string()),
         }
     }
-    Ok(Side::away("rabbitmq", &away.join("\n  ")))
+    let Some(found) = found else { return Ok(Side::away("rabbitmq", &away.join("\n  "))) };
+    let mut side = Side::found("rabbitmq", "", &found.problems, MISCONFIGURED);
+    side.text.extend(found.notes.iter().map(|note| format!("  {note}\n")));
+    // The daemon would go on to the next.
+    side.text.extend(away.iter().map(|error| format!("  one of rabbitmq.urls is of no use now: {error}\n")));
+    side.code = side.code.max(if away.is_empty() { OK } else { FAILED });
+    Ok(side)
+}
+
+/// Adds what another node says and the first did not; of one cluster, each says the same.
+fn also(first: &mut Inspection, other: Inspection, place: &str) {
+    for (known, new) in [(&mut first.problems, other.problems), (&mut first.notes, other.notes)] {
+        let new: Vec<String> = new.into_iter().filter(|one| !known.contains(one)).collect();
+        known.extend(new.iter().map(|one| format!("at {place}, unlike the one before: {one}")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_node_says_is_told_once_and_what_one_says_by_its_place() {
+        let said = |notes: &[&str]| Inspection {
+            problems: Vec::new(),
+            notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        };
+        let mut first = said(&["a"]);
+        also(&mut first, said(&["a", "b"]), "mq2:5672");
+        assert_eq!(first.notes, ["a", "at mq2:5672, unlike the one before: b"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! Several brokers: each is tried in its turn, at the start and after every loss.
 
 use crate::support::between::{Between, NOW};
-use crate::support::daemon::Daemon;
+use crate::support::daemon::{Daemon, run_cli};
 use crate::support::oracle::Oracle;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::relay::START;
@@ -35,6 +35,8 @@ async fn whichever_broker_is_there_is_found() {
         assert!(status.contains(&format!("\"broker\":\"{}\"", server(alive.port()))), "{status}");
         // Only at the start is the dead one tried: whichever broke goes to the end of the row.
         assert_eq!(dead.accepted(), tried.unwrap_or(dead.accepted()), "a loss moves on to the next at once");
+        let (code, text, _) = run_cli(&["check", "--connect", "--config", daemon.config().to_str().unwrap()]);
+        assert!(code == 1 && text.contains(&server(dead.port())), "the other one is named: {text}");
         db.insert_rows("now", 100).await;
         oracle.settled(&db).await;
         tried = Some(alive.accepted());
