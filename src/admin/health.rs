@@ -174,15 +174,19 @@ impl Health {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// Whether both ends have reported in and are well.
+    #[must_use]
+    pub fn both_up(&self) -> bool {
+        let parts = lock(&self.parts);
+        [Part::Postgres, Part::RabbitMq].iter().all(|part| parts.get(part) == Some(&None))
+    }
+
     /// Whether both ends have reported in, nothing needed is unwell, and no end is near.
     #[must_use]
     pub fn ready(&self) -> bool {
-        let parts = lock(&self.parts);
-        let seen = |part| parts.get(&part) == Some(&None);
         !self.stopping()
-            && seen(Part::Postgres)
-            && seen(Part::RabbitMq)
-            && parts.iter().all(|(part, problem)| problem.is_none() || !part.needed())
+            && self.both_up()
+            && lock(&self.parts).iter().all(|(part, problem)| problem.is_none() || !part.needed())
     }
 
     /// Says whether the relay is awake.

@@ -28,8 +28,11 @@ use tokio_postgres::Notification;
 /// does not end the session (see [`session`]).
 const TOUCH: Duration = Duration::from_secs(10);
 
-/// Touches after which a doorbell that does not work is looked at again: somebody may have run `migrate`.
+/// Touches after which a LISTEN connection that is deaf is tried again: somebody may have moved the pooler.
 const RETRY: u32 = 3;
+
+/// How soon a trigger that is missing is looked for again: somebody is told to run `migrate`, and waits to see it work.
+const TRIGGER: Duration = Duration::from_secs(2);
 
 /// How long the word to other relays may take at the stop.
 const HAND_OVER: Duration = Duration::from_secs(1);
@@ -122,10 +125,12 @@ impl Doorbell {
     /// Producers are not heard.
     fn fault(&self, why: &impl std::fmt::Display) {
         self.metrics.set_up(SIDE, false);
-        // The relay is told to poll, which may take it a while when the database is away as well.
-        self.metrics.set_wakefulness(&Wakefulness::Polling);
-        self.health.set_wakefulness(Wakefulness::Polling);
-        self.health.problem(&Part::Listener, &format!("{why}; polling meanwhile"));
+        // The relay is told to poll, which may take it a while; where it cannot, it will not.
+        let now = if self.health.both_up() { Wakefulness::Polling } else { Wakefulness::Away };
+        let meanwhile = if now == Wakefulness::Polling { "; polling meanwhile" } else { "" };
+        self.metrics.set_wakefulness(&now);
+        self.health.set_wakefulness(now);
+        self.health.problem(&Part::Listener, &format!("{why}{meanwhile}"));
     }
 
     fn session(&self) -> MutexGuard<'_, Option<Arc<Session>>> {
@@ -133,7 +138,7 @@ impl Doorbell {
     }
 
     /// Listens on a connection until it fails (or it is time to see whether one that is deaf still is), or the stop.
-    async fn stay(&self, Line { mut messages, session, fault }: Line, stop: &Stop) -> Result<(), Error> {
+    async fn stay(&self, Line { mut messages, session, fault, rings }: Line, stop: &Stop) -> Result<(), Error> {
         match &fault {
             Some(fault) => self.fault(fault),
             None => {
@@ -161,11 +166,12 @@ impl Doorbell {
                     }
                     error = session.failed() => Err(error),
                     () = &mut moved => Err(Error::ReadOnly { what: "listen" }),
-                    () = tokio::time::sleep(TOUCH) => {
+                    () = tokio::time::sleep(if rings { TOUCH } else { TRIGGER }) => {
                         let silent = session.touch(&self.settings.schema, TOUCH / 2).await;
-                        silent.and_then(|why| match why.filter(|_| fault.is_none()) {
-                            Some(why) => Err(Error::Unexpected(why)),
-                            None => Ok(false),
+                        silent.and_then(|why| match why {
+                            Some(why) if rings => Err(Error::Unexpected(why)),
+                            // Whether it rings now, or still does not: good for a new line.
+                            why => Ok(!rings && why.is_none()),
                         })
                     },
                 }
@@ -173,7 +179,7 @@ impl Doorbell {
             match (Box::pin(self.drive(&mut messages, session.pid, touch)).await?, &fault) {
                 (true, _) => break,
                 // What other relays and requeue ring was heard all the same, if anything was.
-                (false, Some(fault)) if touches >= RETRY => return Err(Error::Unexpected(fault.clone())),
+                (false, Some(fault)) if rings && touches >= RETRY => return Err(Error::Unexpected(fault.clone())),
                 (false, _) => {}
             }
         }

@@ -26,6 +26,8 @@ pub(super) struct Line {
     pub(super) session: Arc<Session>,
     /// Why producers are not heard on it.
     pub(super) fault: Option<String>,
+    /// The trigger is as it must be: whatever the fault is, it is another.
+    pub(super) rings: bool,
 }
 
 impl Doorbell {
@@ -40,17 +42,16 @@ impl Doorbell {
             session::facts(&client, &self.settings.schema, before.as_ref()).await
         });
         let facts = Box::pin(self.drive(&mut messages, 0, setup)).await?;
-        let fault = match facts.fault(&self.settings.schema) {
-            Some(fault) => Some(fault),
-            None => self.deaf(&mut messages).await?,
-        };
+        let silent = facts.fault(&self.settings.schema);
+        let rings = silent.is_none();
+        let fault = if rings { self.deaf(&mut messages).await? } else { silent };
         if fault.is_none() {
             // Only now: behind a transaction pooler this would be another client's session.
             let keep = within("set up LISTEN", limit, session::keep(&client));
             self.drive(&mut messages, facts.pid, keep).await?;
             *before = Some((facts.pid, facts.since));
         }
-        Ok(Line { messages, session: Arc::new(Session::new(client, &facts)), fault })
+        Ok(Line { messages, session: Arc::new(Session::new(client, &facts)), fault, rings })
     }
 
     /// Rings through the pool and waits for it: why it was not heard.

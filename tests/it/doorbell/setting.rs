@@ -56,6 +56,8 @@ async fn a_trigger_taken_away_under_a_sleeping_relay_is_noticed_and_it_polls() {
     sleeper.rig.migrate(&["--no-doorbell"]);
     sleeper.daemon.wait_log("no trigger on duebox.outbox rings", secs(30));
     eventually("it polls", AT_ONCE, || wakefulness(&sleeper.daemon) == "polling");
+    sleeper.rig.migrate(&["--doorbell"]);
+    eventually("its return is soon noticed", secs(15), || wakefulness(&sleeper.daemon) == "asleep");
 }
 
 #[tokio::test(flavor = "multi_thread")]

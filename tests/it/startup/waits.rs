@@ -34,6 +34,10 @@ async fn without_a_database_it_waits_for_it() {
     rig.postgres().stop();
     let daemon = rig.daemon(&role, NOW);
     assert_waits(&daemon, "postgres", "cannot connect to Postgres");
+    // The listener has failed as well, which does not mean that the relay polls.
+    daemon.wait_log("listener: cannot connect to Postgres", START);
+    let (_, status) = daemon.get("/status").unwrap();
+    assert!(status.contains("\"wakefulness\":\"away\""), "{status}");
     rig.postgres().start();
     assert_relays(&rig, &daemon).await;
 }
