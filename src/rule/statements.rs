@@ -146,11 +146,11 @@ fn seen(terms: &Terms, names: &Names) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::Mode;
 
-    fn rule() -> Rule {
+    pub(in crate::rule) fn rule() -> Rule {
         Rule {
             table: "orders".into(),
             id: "Id".into(),

@@ -57,6 +57,12 @@ impl From<Error> for Broken {
 struct Memory {
     /// What is known to work badly, and was said.
     notes: Vec<String>,
+    /// What the last pass found wrong with the rule.
+    problem: Option<String>,
+    /// The pass is ours, and not through.
+    passing: bool,
+    /// Another trouble than that was said since.
+    troubled: bool,
     /// How many orders are left alone because of `not_before`.
     older: i64,
     /// The last order that was seen while only observing: what comes after it is new.
@@ -76,7 +82,7 @@ impl Sweep {
                 }
                 Err(Broken::Stopped) => break,
                 Err(Broken::Failed(error)) => {
-                    self.health.problem(&self.part(), &error.to_string());
+                    self.failed(&error, &mut memory);
                     failures = failures.saturating_add(1);
                     Backoff::DATABASE.wait(failures)
                 }
@@ -86,6 +92,35 @@ impl Sweep {
             }
         }
         self.health.retire(&self.beat());
+    }
+
+    /// Says what is wrong with the rule, if anything is.
+    fn say(&self, problem: Option<&str>) {
+        match problem {
+            Some(problem) => self.health.problem(&self.part(), problem),
+            None => self.health.well(&self.part()),
+        }
+    }
+
+    /// An outage is no trouble of the rule's: whoever looks for the database says so. A connection that ends in the middle of
+    /// a pass, or a statement of it that has no answer, may be, while others have theirs.
+    fn failed(&self, error: &Error, memory: &mut Memory) {
+        let is_known = matches!(self.health.parts().get(&Part::Postgres), Some(Some(_)));
+        let is_outage = is_known || !memory.passing || matches!(error, Error::Connect(_));
+        if error.is_away() && is_outage {
+            tracing::debug!(rule = self.name, %error, "the sweep waits: {error}");
+            self.take_back(memory);
+        } else {
+            memory.troubled = true;
+            self.health.problem(&self.part(), &error.to_string());
+        }
+    }
+
+    /// Takes back what was said since the last pass, whose own word holds until the next.
+    fn take_back(&self, memory: &mut Memory) {
+        if std::mem::take(&mut memory.troubled) {
+            self.say(memory.problem.as_deref());
+        }
     }
 
     fn part(&self) -> Part {
@@ -104,13 +139,16 @@ impl Sweep {
     /// One pass, if it is to be had, and how long to wait for the next.
     async fn turn(&self, pass: &Pass<'_>, memory: &mut Memory) -> Result<Duration, Broken> {
         let every = self.rule.every;
+        memory.passing = false;
         if let Taken::Later { wait, ended } = self.patient(pass.take()).await?? {
             if let Some(ended) = ended {
                 self.metrics.rules.passed(&self.name, ended);
             }
+            self.take_back(memory);
             // Not the whole wait: whoever has the pass now may be through long before it could be taken over.
             return Ok(wait.clamp(Duration::from_millis(10), every));
         }
+        memory.passing = true;
         let missed = match self.pass(pass, memory).await {
             Ok(missed) => missed,
             // Tried again at the normal time: the next pass looks at everything anew.
@@ -121,10 +159,8 @@ impl Sweep {
             }
             Err(away) => return Err(away),
         };
-        match missed.told() {
-            Some(problem) => self.health.problem(&self.part(), &problem),
-            None => self.health.well(&self.part()),
-        }
+        (memory.problem, memory.troubled) = (missed.told(), false);
+        self.say(memory.problem.as_deref());
         // Taken over: it goes on there, and is waited for.
         let Some(ended) = self.patient(pass.end()).await?? else { return Ok(Duration::ZERO) };
         self.metrics.rules.passed(&self.name, ended);
@@ -157,5 +193,42 @@ impl Sweep {
         }
         memory.older = older;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::connect;
+
+    #[tokio::test]
+    async fn an_outage_is_no_trouble_of_the_rule_and_a_pass_without_answer_is_until_the_database_answers() {
+        let settings = Settings {
+            url: "postgres://u@127.0.0.1:1/d".into(),
+            password: None,
+            schema: "duebox".into(),
+            connect_timeout: Duration::from_secs(1),
+            statement_timeout: Duration::from_secs(1),
+        };
+        let pool = connect::pool(&settings, 1).unwrap();
+        let (health, metrics, stop) = (Arc::<Health>::default(), Arc::default(), Stop::default());
+        let (name, rule) = ("unpaid".to_owned(), crate::rule::statements::tests::rule());
+        let sweep = Sweep { pool, settings, name, rule, batch: 1, health: Arc::clone(&health), metrics, stop };
+        let (what, away) = ("close orders", || Error::Connect("refused".into()));
+        let silent = || Error::Deadline { what, within: Duration::from_secs(3) };
+        let mut memory = Memory { problem: Some("2 orders could not be closed".into()), ..Memory::default() };
+        let said = || health.problems().into_iter().map(|(_, reason)| reason).collect::<Vec<_>>();
+        sweep.failed(&silent(), &mut memory);
+        sweep.failed(&away(), &mut memory);
+        assert_eq!(said(), [""; 0], "neither is the rule's");
+        memory.passing = true;
+        sweep.failed(&silent(), &mut memory);
+        assert_eq!(said(), [silent().to_string()]);
+        sweep.failed(&away(), &mut memory);
+        assert_eq!(said(), ["2 orders could not be closed"], "the word of the last pass");
+        health.well(&sweep.part());
+        health.problem(&Part::Postgres, "refused");
+        sweep.failed(&silent(), &mut memory);
+        assert_eq!(said(), ["refused"], "once, and by its own name");
     }
 }
