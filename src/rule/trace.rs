@@ -1,6 +1,7 @@
 //! Looking at one order as a rule sees it, without locking it.
 
 use super::closing::Kept;
+use super::orders::inspect;
 use super::probe::Probe;
 use super::statements::look;
 use super::table;
@@ -35,6 +36,8 @@ pub struct Order {
     pub now: SystemTime,
     /// Why it would not be closed now; none: it would be.
     pub kept: Option<Kept>,
+    /// Why the rule closes no order at all.
+    pub problem: Option<String>,
 }
 
 /// Looks at the order `id` by the rule `name`, as the role of `pool`.
@@ -55,10 +58,17 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
         // What is wrong with the rule, rather than what the statement stumbled over.
         Err(_) if !problems.is_empty() => Ok(Seen::Misfit(problems.join("; "))),
         Err(reason) => Ok(Seen::Misfit(reason)),
-        Ok(rows) => rows
-            .first()
-            .map_or(Ok(Seen::Unknown), |row| order(row, rule).map(Seen::Order))
-            .map_err(Error::statement("look at an order")),
+        Ok(rows) => {
+            let Some(row) = rows.first() else { return Ok(Seen::Unknown) };
+            let mut order = order(row, rule).map_err(Error::statement("look at an order"))?;
+            if problems.is_empty() && matches!(order.kept, None | Some(Kept::Early { .. })) {
+                // What closing needs beyond looking. One that cannot be told says nothing.
+                problems
+                    .extend(inspect(pool, settings, name, rule).await.map(|found| found.problems).unwrap_or_default());
+            }
+            order.problem = (!problems.is_empty()).then(|| problems.join("; "));
+            Ok(Seen::Order(order))
+        }
     }
 }
 
@@ -84,5 +94,5 @@ fn order(row: &Row, rule: &Rule) -> Result<Order, tokio_postgres::Error> {
     };
     let kept = reason.and_then(|reason| Kept::of(reason, was, late, overdue_at));
     let observed = (reason.is_none() && rule.mode == Mode::Observe).then_some(Kept::Observed);
-    Ok(Order { overdue_at, now: row.try_get("now")?, kept: kept.or(observed), status })
+    Ok(Order { overdue_at, now: row.try_get("now")?, kept: kept.or(observed), problem: None, status })
 }

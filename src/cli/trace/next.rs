@@ -24,6 +24,7 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| messages.iter().find_map(|message| paused(known, message)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| order_paused(known, rule, seen)))
         .or_else(|| messages.iter().find_map(waits))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| broken(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| misfit(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(known, rule, seen)))
@@ -99,6 +100,14 @@ fn overdue(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
         let why = if sweep { "does a relay run? duebox status" } else { "no sweep runs here: [sweep] enabled = false" };
         format!("the order is overdue, and nobody has closed it; {why}; at once: duebox sweep --once --rule {rule}")
     })
+}
+
+/// A rule that looks at an order and cannot close it: nothing is to be promised of it.
+fn broken(rule: &str, seen: &Seen) -> Option<String> {
+    let Seen::Order(Order { kept: None | Some(Kept::Early { .. }), problem: Some(problem), .. }) = seen else {
+        return None;
+    };
+    Some(format!("rule {rule} closes no order before this is mended: {problem}"))
 }
 
 fn misfit(rule: &str, seen: &Seen) -> Option<String> {

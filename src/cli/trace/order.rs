@@ -20,6 +20,8 @@ pub(super) struct OrderView {
     closes: bool,
     /// Why not, as `duebox_rule_refused_total` has it.
     kept: Option<&'static str>,
+    /// Why the rule closes no order at all.
+    problem: Option<String>,
     /// Who closed it, if its event is in the outbox.
     closed_by: Option<String>,
     /// The same in words.
@@ -38,6 +40,7 @@ impl OrderView {
             closes: false,
             kept: None,
             closed_by: close.and_then(|close| close.by.clone()),
+            problem: None,
             text: format!("no order of {table} has this id"),
         };
         match seen {
@@ -47,9 +50,10 @@ impl OrderView {
                 view.found = true;
                 view.status.clone_from(&order.status);
                 view.overdue_at = order.overdue_at.map(utc);
-                view.closes = order.kept.is_none();
+                view.closes = order.kept.is_none() && order.problem.is_none();
                 view.kept = order.kept.as_ref().map(Kept::reason);
                 view.text = format!("the order in {table} is {}", of_order(known, rule, order));
+                view.problem.clone_from(&order.problem);
             }
         }
         let event = known.config.rules.get(rule).and_then(|rule| rule.event.as_ref());
@@ -78,6 +82,7 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
         },
     };
     let then = match &order.kept {
+        None if order.problem.is_some() => "it would be closed now, but the rule has a problem".to_owned(),
         None => "it would be closed now".to_owned(),
         Some(Kept::Status(_)) if order.status.as_deref() == to(known, rule) => return shown(status),
         Some(Kept::Status(_)) => "nothing closes it: that status is none of the rule's `from`".to_owned(),
