@@ -115,6 +115,10 @@ fn read(mut root: table::Table<'_>) -> Option<Config> {
     let postgres = Postgres::read(root.section("postgres"), relay.workers, closer.connections());
     let rabbitmq = RabbitMq::read(root.section("rabbitmq"));
     let outbox = Outbox::read(root.section("outbox"));
+    if outbox.wake == Wake::Poll && postgres.as_ref().is_some_and(|postgres| postgres.listen_url.is_some()) {
+        let unused = "postgres.listen_url is not used: with outbox.wake = \"poll\" nobody listens";
+        root.reader.warnings.push(unused.to_owned());
+    }
     let tiers = tiers::read_tiers(root.section("tier"));
     tiers::check_together(root.reader, &tiers);
     let sweep = Sweep::read(root.section("sweep"));

@@ -38,7 +38,7 @@ pub struct Daemon {
     /// `away` (it cannot claim), `awake`, `leaving` (on the way to sleep), `asleep` (producers ring) or `polling` (they are not heard).
     pub wakefulness: String,
     /// Server processes whose open transactions it waits for before it sleeps; 0 is a prepared transaction.
-    pub waits_for: Vec<i32>,
+    pub waits_for_pids: Vec<i32>,
     /// The broker that it is connected to, host and port.
     #[serde(default)]
     pub broker: Option<String>,
@@ -58,7 +58,7 @@ impl Daemon {
             0 => "a prepared transaction (see pg_prepared_xacts)".to_owned(),
             pid => format!("pid {pid} of pg_stat_activity"),
         };
-        let pids: Vec<String> = self.waits_for.iter().map(session).collect();
+        let pids: Vec<String> = self.waits_for_pids.iter().map(session).collect();
         match (self.wakefulness.as_str(), pids.is_empty()) {
             ("asleep", _) => "asleep: inserts ring".to_owned(),
             ("polling", _) => "polling: inserts are not heard".to_owned(),
@@ -91,7 +91,7 @@ pub fn daemon(health: &Health, pauses: Option<Vec<Paused>>) -> Daemon {
         works: parts.iter().filter(|(_, problem)| problem.is_none()).map(|(part, _)| part.to_string()).collect(),
         stalled: health.stalled(),
         wakefulness: wakefulness.name().to_owned(),
-        waits_for: wakefulness.waits_for().to_vec(),
+        waits_for_pids: wakefulness.waits_for().to_vec(),
         broker: health.broker(),
         in_flight: health.flight.now(),
         pauses,
@@ -106,7 +106,7 @@ mod tests {
     fn it_says_whom_it_waits_for() {
         let mut daemon = daemon(&Health::default(), None);
         assert_eq!(daemon.wakefulness(), "away: it cannot claim now");
-        (daemon.wakefulness, daemon.waits_for) = ("leaving".to_owned(), vec![7, 9]);
+        (daemon.wakefulness, daemon.waits_for_pids) = ("leaving".to_owned(), vec![7, 9]);
         assert!(daemon.wakefulness().ends_with(": pid 7 of pg_stat_activity, pid 9 of pg_stat_activity"));
     }
 }

@@ -45,7 +45,11 @@ impl Origins {
         if let Some(name) = self.env.get(key) {
             return Origin::Env(name.clone());
         }
-        self.lines.get(key).map_or(Origin::Default, |line| Origin::File { path: self.path.clone(), line: Some(*line) })
+        let line = self.lines.get(key).map(|line| Origin::File { path: self.path.clone(), line: Some(*line) });
+        // A table that only variables make: the first of them.
+        let below =
+            || self.env.iter().find(|(path, _)| path.starts_with(key)).map(|(_, name)| Origin::Env(name.clone()));
+        line.or_else(below).unwrap_or(Origin::Default)
     }
 
     /// The origin of something that is missing below `key`: the nearest table that is there, or the file.

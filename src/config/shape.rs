@@ -224,13 +224,17 @@ pub(crate) fn choice<T: Copy + PartialEq + 'static>(
 pub(crate) fn list<T: 'static>(entry: Shape<T>, show: fn(&Vec<T>) -> String) -> Shape<Vec<T>> {
     let mask = entry.mask;
     let read = move |raw: &Raw<'_>| {
-        let values = raw.list().ok_or("must be a list in brackets")?;
+        let values = raw.list().ok_or("must be a list in brackets, such as [\"a\", \"b\"]")?;
         if values.is_empty() {
             return Err("must have at least one entry".to_owned());
         }
         let one = |(n, value): (usize, &Value)| {
             let raw = Raw { value, env: raw.env };
-            (entry.read)(&raw).map_err(|rule| if values.len() == 1 { rule } else { format!("entry {}: {rule}", n + 1) })
+            (entry.read)(&raw).map_err(|rule| match raw.text() {
+                _ if values.len() > 1 => format!("entry {}: {rule}", n + 1),
+                Some(text) if text.contains(',') => format!("{rule}; several are written [\"a\", \"b\"]"),
+                _ => rule,
+            })
         };
         values.iter().enumerate().map(one).collect()
     };

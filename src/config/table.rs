@@ -191,6 +191,9 @@ impl Table<'_> {
             let section =
                 if self.path.is_empty() { "the file".to_owned() } else { format!("[{}]", dotted(&self.path)) };
             let hint = near.map(|near| match origin {
+                Origin::Env(_) if self.path.is_empty() => {
+                    format!("; the nearest is {}__", variable(&self.path_of(near)))
+                }
                 Origin::Env(_) => format!("; the nearest is {}", variable(&self.path_of(near))),
                 Origin::Default | Origin::File { .. } => format!("; the nearest is '{near}'"),
             });

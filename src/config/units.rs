@@ -56,7 +56,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let mut words = text.split(|c: char| !c.is_alphabetic()).filter(|word| !word.is_empty());
     if let Some(word) = words.find(|word| !TIME_UNITS.iter().any(|(unit, _)| unit == word)) {
         return Err(format!(
-            "has no unit '{word}' (units are ms, s, m for minutes, h and d): such as \"30s\" or \"5m\""
+            "has '{word}' where a unit belongs, which is no unit (ms, s, m for minutes, h and d are): such as \"30s\" or \"5m\""
         ));
     }
     humantime::parse_duration(text).map_err(|_| FORM.to_owned())
@@ -126,9 +126,9 @@ mod tests {
             ("1.5h", "write \"1h 30m\""),
             ("0.5 min", "write \"30s\""),
             ("-1s", "negative"),
-            ("30M", "no unit 'M'"),
-            ("2years", "no unit 'years'"),
-            ("5us", "no unit 'us'"),
+            ("30M", "'M' where a unit belongs"),
+            ("2years", "'years' where a unit belongs"),
+            ("5us", "'us' where a unit belongs"),
             ("", "must be a duration"),
             ("m", "must be a duration"),
             ("99999999999999999999d", "must be a duration"),

@@ -70,7 +70,7 @@ pub(crate) async fn claim(
     let parameters: &[(&(dyn ToSql + Sync), Type)] =
         &[(&tier, Type::TEXT), (&bound, Type::TIMESTAMPTZ), (&most, Type::INT8)];
     let (transaction, rows) =
-        Transaction::begin_with(pool, settings, limits.deadline + SILENCE, "claim", async |client| {
+        Transaction::begin_with(pool, settings, limits.deadline + SILENCE, "claim rows", async |client| {
             let (declared, rows) = join(client.execute_typed(CLAIM, parameters), client.query_typed(&fetch, &[])).await;
             declared.and(rows)
         })

@@ -12,15 +12,16 @@ const UNCLAIMED: &str = include_str!("../../sql/unclaimed.sql");
 
 /// Looks at the first pending row of each of `tiers`.
 pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &[String]) -> Result<Look, Error> {
+    const WHAT: &str = "look for rows that are due";
     let started = Instant::now();
     let bounds: Vec<Option<SystemTime>> = tiers.iter().map(|tier| scan.bound(tier, started)).collect();
     let parameters: [(&(dyn ToSql + Sync), Type); 2] = [(&tiers, Type::TEXT_ARRAY), (&bounds, Type::TIMESTAMPTZ_ARRAY)];
-    let rows = once(pool, settings, "look", async |client| client.query_typed(LOOK, &parameters).await).await?;
+    let rows = once(pool, settings, WHAT, async |client| client.query_typed(LOOK, &parameters).await).await?;
     let mut look = Look::default();
     for row in rows {
-        let tier: String = row.try_get("tier").map_err(Error::statement("look"))?;
-        let available_at: SystemTime = row.try_get("available_at").map_err(Error::statement("look"))?;
-        let now: SystemTime = row.try_get("now").map_err(Error::statement("look"))?;
+        let tier: String = row.try_get("tier").map_err(Error::statement(WHAT))?;
+        let available_at: SystemTime = row.try_get("available_at").map_err(Error::statement(WHAT))?;
+        let now: SystemTime = row.try_get("now").map_err(Error::statement(WHAT))?;
         match available_at.duration_since(now) {
             Ok(ahead) if !ahead.is_zero() => look.next = Some(look.next.map_or(ahead, |next| next.min(ahead))),
             _ => look.due.push(tier),
@@ -41,7 +42,7 @@ pub(super) async fn look(pool: &Pool, settings: &Settings, scan: &Scan, tiers: &
 
 /// Tiers of pending rows that are not among `claimed`.
 pub(super) async fn unclaimed(pool: &Pool, settings: &Settings, claimed: &[String]) -> Result<Vec<Unclaimed>, Error> {
-    let what = "look for tiers that are not claimed";
+    let what = "look for rows of tiers that this relay does not know";
     let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&claimed, Type::TEXT_ARRAY)];
     let rows = once(pool, settings, what, async |client| client.query_typed(UNCLAIMED, &parameters).await).await?;
     let read = |row: &tokio_postgres::Row| Ok(Unclaimed { tier: row.try_get("tier")?, due: row.try_get("due")? });

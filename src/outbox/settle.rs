@@ -22,7 +22,8 @@ pub(super) async fn write(transaction: &Transaction, fates: &[(i64, Fate)]) -> R
     }
     if !sent.is_empty() {
         let count = sent.len();
-        let run = transaction.run("settle sent", async |c| c.execute_typed(SENT, &[(&sent, Type::INT8_ARRAY)]).await);
+        let run =
+            transaction.run("mark rows as sent", async |c| c.execute_typed(SENT, &[(&sent, Type::INT8_ARRAY)]).await);
         expect(run.await?, count)?;
     }
     if !later.ids.is_empty() {
@@ -62,7 +63,7 @@ impl Later {
 
     async fn write(&self, transaction: &Transaction) -> Result<u64, Error> {
         transaction
-            .run("settle later", async |client| {
+            .run("put rows off", async |client| {
                 let (ids, until) = ((&self.ids as _, Type::INT8_ARRAY), (&self.until as _, Type::TIMESTAMPTZ_ARRAY));
                 let (counted, reasons) =
                     ((&self.counted as _, Type::INT4_ARRAY), (&self.reasons as _, Type::TEXT_ARRAY));
@@ -88,7 +89,7 @@ impl Parked {
 
     async fn write(&self, transaction: &Transaction) -> Result<u64, Error> {
         transaction
-            .run("settle parked", async |client| {
+            .run("park rows", async |client| {
                 let (ids, counted) = ((&self.ids as _, Type::INT8_ARRAY), (&self.counted as _, Type::INT4_ARRAY));
                 client.execute_typed(PARKED, &[ids, counted, (&self.reasons, Type::TEXT_ARRAY)]).await
             })

@@ -109,7 +109,7 @@ fn wakefulness(daemon: &Daemon) -> String {
 }
 
 fn waits_for(daemon: &Daemon) -> Vec<i32> {
-    serde_json::from_value(status(daemon)["waits_for"].clone()).unwrap()
+    serde_json::from_value(status(daemon)["waits_for_pids"].clone()).unwrap()
 }
 
 /// The lock K of the schema, held by the test as a relay that is awake holds it: a producer does not ring then. Given

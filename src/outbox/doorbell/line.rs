@@ -59,7 +59,7 @@ impl Doorbell {
         let (heard, token) = (Notify::new(), format!("{TRY}{}", uuid::Uuid::new_v4()));
         let channel = channel(&self.settings.schema);
         let ring = async {
-            once(&self.pool, &self.pool_settings, "try the doorbell", async |client| {
+            once(&self.pool, &self.pool_settings, "try whether a ring is heard", async |client| {
                 client.query_typed(RING, &[(&channel, Type::TEXT), (&token, Type::TEXT)]).await
             })
             .await?;

@@ -123,7 +123,7 @@ impl Session {
     /// Shows that the connection works, that it leads to the primary (a standby would keep it and never announce
     /// anything), and says why inserts do not ring, if they do not: somebody may have run `migrate --no-doorbell`.
     pub(super) async fn touch(&self, schema: &str, limit: Duration) -> Result<Option<String>, Error> {
-        let what = "touch the LISTEN connection";
+        let what = "see whether the LISTEN connection still works";
         let now = within(what, limit, look(&self.client, what, schema)).await?;
         if now.read_only {
             return Err(Error::ReadOnly { what });
@@ -141,7 +141,7 @@ pub(super) async fn facts(client: &Client, schema: &str, before: Option<&(i32, S
             tokio::time::sleep(ENDING).await;
         }
     }
-    look(client, "look at the doorbell", schema).await
+    look(client, "look at the trigger that rings", schema).await
 }
 
 async fn look(client: &Client, what: &'static str, schema: &str) -> Result<Facts, Error> {

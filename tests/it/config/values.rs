@@ -116,6 +116,8 @@ fn what_is_allowed_and_probably_not_meant_is_a_warning() {
         assert!(report.contains(expected), "{report}");
     }
     assert_eq!(good(LEAST, &[]).warnings, Vec::<String>::new());
+    let unused = [("DUEBOX_OUTBOX__WAKE", "poll"), ("DUEBOX_POSTGRES__LISTEN_URL", "postgres://u@h/d")];
+    assert!(good(LEAST, &unused).warnings[0].contains("listen_url is not used"));
 }
 
 #[test]
@@ -142,4 +144,12 @@ fn what_closing_does_is_one_of_three() {
     assert!(matches!(&rules["reminder"].action, Action::Update { to: None, set } if set.len() == 1));
     assert_eq!(rules["function"].action, Action::Function("shop.close_order".into()));
     assert_eq!((rules["function"].mode, rules["function"].not_before), (Mode::Enforce, None));
+}
+
+#[test]
+fn a_variable_with_a_mistyped_section_is_named_and_a_list_is_shown_how_to_be_written() {
+    let said = report(LEAST, &[("DUEBOX_OUTBX__WAKE", "poll")]);
+    assert!(said.contains("DUEBOX_OUTBX__WAKE") && said.contains("the nearest is DUEBOX_OUTBOX__"), "{said}");
+    let said = report(LEAST, &[("DUEBOX_RABBITMQ__URLS", "amqp://a,amqp://b")]);
+    assert!(said.contains(r#"several are written ["a", "b"]"#), "{said}");
 }
