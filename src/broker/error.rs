@@ -15,6 +15,17 @@ pub enum Error {
         /// The client's error.
         source: lapin::Error,
     },
+    /// Whoever listens there ended the connection before it was one.
+    #[error(
+        "{what}: {}; does RabbitMQ listen there? another server, such as PostgreSQL, ends a connection like this",
+        describe(.source)
+    )]
+    Handshake {
+        /// What was being done.
+        what: String,
+        /// The client's error.
+        source: lapin::Error,
+    },
     /// The network said no.
     #[error("{what}: {source}")]
     Network {
@@ -37,6 +48,14 @@ impl Error {
     /// Wraps a client error with what was being done.
     pub(super) fn amqp(what: impl Into<String>) -> impl FnOnce(lapin::Error) -> Self {
         move |source| Self::Amqp { what: what.into(), source }
+    }
+
+    /// Wraps what a login failed with.
+    pub(super) fn handshake(what: impl Into<String>) -> impl FnOnce(lapin::Error) -> Self {
+        move |source| match source.kind() {
+            ErrorKind::IOError(_) => Self::Handshake { what: what.into(), source },
+            _ => Self::Amqp { what: what.into(), source },
+        }
     }
 }
 

@@ -55,7 +55,7 @@ pub(super) async fn connect(
                 let stream = TcpStream::connect(address).await.map_err(network)?;
                 let (stream, cut) = tuned(stream).map_err(network)?;
                 // Dropped by the deadline, `cut` ends lapin's thread, which would wait for the peer for ever.
-                let connection = handshake(endpoint, name, heartbeat, stream).await.map_err(Error::amqp(what))?;
+                let connection = handshake(endpoint, name, heartbeat, stream).await.map_err(Error::handshake(what))?;
                 Ok((connection, cut))
             })
         });

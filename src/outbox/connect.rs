@@ -56,7 +56,8 @@ impl Settings {
     }
 
     fn hosts(&self, name: &str) -> Result<Hosts, Error> {
-        Hosts::of(&self.config(name)?, self.connect_timeout)
+        let hosts = Hosts::of(&self.config(name)?, self.connect_timeout)?;
+        Ok(if self.password.is_some() { hosts.with_password_beside() } else { hosts })
     }
 
     fn config(&self, name: &str) -> Result<Config, Error> {

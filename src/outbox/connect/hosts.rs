@@ -14,13 +14,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
+
+/// Where a password came from that the server does not take, and the cure.
+const IN_URL: &str = "the password is the one in the URL; `duebox config show` says where that was set";
+const BESIDE: &str = "the password is that of [postgres] password_file, or without one of the credential \
+    postgres_password; either goes before one in the URL";
+const NOWHERE: &str = "no password was given: it belongs into [postgres] password_file, the credential postgres_password, \
+    or the URL";
+
+/// How the driver begins to speak of a peer that does not talk as Postgres does.
+const STRANGE: [&str; 4] = [
+    "error communicating with the server",
+    "unexpected message from server",
+    "error parsing response from server",
+    "connection closed",
+];
 
 /// One or more servers.
 #[derive(Debug)]
 pub(super) struct Hosts {
     each: Vec<Config>,
     limit: Duration,
+    /// Which password is used, for whoever has to mend it.
+    password: &'static str,
 }
 
 impl Hosts {
@@ -49,7 +67,13 @@ impl Hosts {
             one.port(port(i));
             one
         });
-        Ok(Self { each: each.collect(), limit })
+        let password = if config.get_password().is_some() { IN_URL } else { NOWHERE };
+        Ok(Self { each: each.collect(), limit, password })
+    }
+
+    /// The same with a password that goes before one in the URL.
+    pub(super) fn with_password_beside(self) -> Self {
+        Self { password: BESIDE, ..self }
     }
 
     /// How many there are.
@@ -66,7 +90,8 @@ impl Hosts {
         for config in &self.each {
             let made = async {
                 let each = addresses_of(config).await?;
-                let made = addresses::first(each, self.limit, |config, part| answer(part, connect(config)));
+                let made =
+                    addresses::first(each, self.limit, |config, part| answer(part, connect(config), self.password));
                 made.await.unwrap_or_else(|| Err("the name has no address".to_owned()))
             };
             match tokio::time::timeout(self.limit, made).await {
@@ -83,9 +108,10 @@ impl Hosts {
 async fn answer<T>(
     part: Duration,
     connecting: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    password: &'static str,
 ) -> Result<T, String> {
     let answer = tokio::time::timeout(part, connecting).await.map_err(|_| silent(part))?;
-    answer.map_err(|error| reason(&error))
+    answer.map_err(|error| reason(&error, password))
 }
 
 fn silent(within: Duration) -> String {
@@ -160,7 +186,7 @@ fn place(config: &Config) -> String {
 }
 
 /// Why one server was not to be had, with the cure where the driver or a pooler does not say it.
-fn reason(error: &tokio_postgres::Error) -> String {
+fn reason(error: &tokio_postgres::Error, password: &'static str) -> String {
     let said = describe(error);
     let refused = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
     // The driver's own words: a socket without permission is of the same kind.
@@ -170,6 +196,15 @@ fn reason(error: &tokio_postgres::Error) -> String {
     if error.as_db_error().is_some_and(|db| db.message().starts_with("unsupported startup parameter")) {
         return format!(
             "{said}; a pooler refuses it: take it out of the URL, or add it to the pooler's ignore_startup_parameters"
+        );
+    }
+    if error.code() == Some(&SqlState::INVALID_PASSWORD) || said.ends_with("password missing") {
+        return format!("{said}; {password}");
+    }
+    // The driver's own words for a peer that answers otherwise than Postgres does, or ends the connection.
+    if STRANGE.iter().any(|words| said.starts_with(words)) {
+        return format!(
+            "{said}; does PostgreSQL listen there? another server, such as RabbitMQ, ends a connection like this"
         );
     }
     said

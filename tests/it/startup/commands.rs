@@ -101,3 +101,17 @@ async fn check_connect_names_what_is_wrong_on_either_end_with_78() {
     let missing = format!("grant delete on duebox.outbox to {role};");
     assert_says(&daemon, &["check", "--connect"], 78, "good", &["postgres: 1 problem", &missing, "rabbitmq: good"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_are_taken_for_each_other_are_asked_after() {
+    let rig = Rig::new("swapped");
+    let role = rig.migrated();
+    let base = Base { postgres_port: rig.rabbit().port(), rabbit_port: rig.postgres().port(), ..rig.relay_base(&role) };
+    let config = rig.folder().join("relay.toml");
+    std::fs::write(&config, format!("{}{NOW}", base.render())).unwrap();
+    let (code, text, _) = run_cli(&["check", "--connect", "--config", config.to_str().unwrap()]);
+    assert_eq!(code, 1, "{text}");
+    for server in ["PostgreSQL", "RabbitMQ"] {
+        assert!(text.contains(&format!("does {server} listen there?")), "{server}: {text}");
+    }
+}

@@ -63,6 +63,7 @@ async fn a_wrong_database_password_is_waited_out_and_never_shown() {
     let toml = rig.relay_base(&role).render().replace(&role, &format!("{role}:canary-one"));
     let daemon = Daemon::start(&rig, &format!("{toml}{NOW}[log]\nlevel = \"debug\"\n"));
     assert_waits(&daemon, "postgres", "password authentication failed");
+    daemon.wait_log("the password is the one in the URL", secs(5));
     let change = format!("alter role {role} password 'canary-one'");
     rig.postgres().sql("postgres", &change);
     assert_relays(&rig, &daemon).await;
