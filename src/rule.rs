@@ -18,6 +18,7 @@ pub mod port;
 mod probe;
 mod size;
 mod statements;
+mod statuses;
 mod sweep;
 mod table;
 mod tell;

@@ -3,7 +3,7 @@
 use super::probe::Probe;
 use super::statements::{Close, Statements};
 use super::terms::Names;
-use super::{expressions, table};
+use super::{expressions, statuses, table};
 use crate::config::{Action, Mode, Rule};
 use crate::outbox::connect::{Pool, Settings, once};
 use crate::outbox::error::Error;
@@ -53,7 +53,14 @@ pub(super) struct Found {
 /// # Errors
 /// Postgres cannot be asked; this may heal by waiting.
 pub async fn inspect(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Result<Findings, Error> {
-    prepare(pool, settings, name, rule).await.map(|(_, findings)| findings)
+    let (orders, mut findings) = prepare(pool, settings, name, rule).await?;
+    let probe = Probe { pool, settings };
+    if orders.is_some()
+        && let Some(names) = table::look_up(probe, rule, &mut Vec::new(), &mut Vec::new()).await?
+    {
+        findings.notes.extend(statuses::unseen(probe, name, rule, &names).await?);
+    }
+    Ok(findings)
 }
 
 /// The orders of the rule `name`; none when there is a problem.

@@ -1,7 +1,7 @@
 //! Looking at one order as a rule sees it, without locking it.
 
 use super::closing::Kept;
-use super::orders::inspect;
+use super::orders::prepare;
 use super::probe::Probe;
 use super::statements::look;
 use super::table;
@@ -63,8 +63,9 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
             let mut order = order(row, rule).map_err(Error::statement("look at an order"))?;
             if problems.is_empty() && matches!(order.kept, None | Some(Kept::Early { .. })) {
                 // What closing needs beyond looking. One that cannot be told says nothing.
-                problems
-                    .extend(inspect(pool, settings, name, rule).await.map(|found| found.problems).unwrap_or_default());
+                problems.extend(
+                    prepare(pool, settings, name, rule).await.map(|(_, found)| found.problems).unwrap_or_default(),
+                );
             }
             order.problem = (!problems.is_empty()).then(|| problems.join("; "));
             Ok(Seen::Order(order))

@@ -64,6 +64,22 @@ async fn columns_that_are_missing_or_of_a_wrong_type_are_named() {
 }
 
 #[tokio::test]
+async fn a_status_that_no_order_has_is_noted_with_the_nearest_that_one_has() {
+    let mut shop = Shop::new("inspect_unseen").await;
+    shop.rule.from = vec!["pendign".into()];
+    let few = "create index on orders (due) where status = 'pendign'";
+    shop.db.batch_execute(few).await.unwrap();
+    assert_eq!(shop.findings().await, Findings::default(), "an empty table tells nothing");
+    shop.orders(1..=3, "pending", 0.0).await;
+    let findings = shop.findings().await;
+    let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
+    assert!(note.contains("'pendign' (others have: pending); did you mean 'pending'?"), "{note}");
+    shop.rule.from.push("pending".into());
+    shop.orders(4..=4, "pendign", 0.0).await;
+    assert!(!shop.findings().await.notes.iter().any(|note| note.contains("no order")));
+}
+
+#[tokio::test]
 async fn a_status_that_the_column_cannot_have_is_an_error() {
     let mut shop = Shop::new("rule_status").await;
     let enums = "create type state as enum ('pending', 'closed'); alter table orders alter status type state \
