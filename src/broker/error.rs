@@ -52,9 +52,9 @@ impl Error {
 
     /// Wraps what a login failed with.
     pub(super) fn handshake(what: impl Into<String>) -> impl FnOnce(lapin::Error) -> Self {
-        move |source| match source.kind() {
-            ErrorKind::IOError(_) => Self::Handshake { what: what.into(), source },
-            _ => Self::Amqp { what: what.into(), source },
+        move |source| match matches!(source.kind(), ErrorKind::IOError(_)) {
+            true => Self::Handshake { what: what.into(), source },
+            false => Self::Amqp { what: what.into(), source },
         }
     }
 }
