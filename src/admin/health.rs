@@ -233,9 +233,12 @@ impl Health {
         lock(&self.beats).remove(name);
     }
 
-    /// Loops whose next sign of life is overdue.
+    /// Loops whose next sign of life is overdue. None at the stop: they end one after the other, within the grace period.
     #[must_use]
     pub fn stalled(&self) -> Vec<String> {
+        if self.stopping() {
+            return Vec::new();
+        }
         let beats = lock(&self.beats);
         beats.iter().filter(|(_, (at, within))| at.elapsed() > *within).map(|(name, _)| name.clone()).collect()
     }
@@ -269,5 +272,7 @@ mod tests {
         assert!(health.stalled().is_empty());
         health.beat("worker 1", Duration::ZERO);
         assert_eq!(health.stalled(), ["worker 1"]);
+        health.set_stopping();
+        assert!(health.stalled().is_empty(), "it has ended, or is about to");
     }
 }
