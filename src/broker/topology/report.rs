@@ -63,14 +63,21 @@ impl Report {
                         format!("a consumer is on the delay queue ({count}): it gets messages before they are due");
                     health.problem(&part, &text);
                 }
-                // One that this daemon consumes is about to be, or the closer says why it is not.
-                (Some(0), _) if !tier.target.queue().is_some_and(|queue| consumed_here.contains(queue)) => {
-                    health.problem(&part, UNCONSUMED);
+                // While our own closer is about to consume it, or says why it does not. One that the closer takes for
+                // consumed is named: the broker has forgotten its consumer.
+                (Some(0), _) if tier.target.queue().is_some_and(|queue| comes(consumed_here, queue, health)) => {
+                    health.forget(&part);
                 }
+                (Some(0), _) => health.problem(&part, UNCONSUMED),
                 _ => health.forget(&part),
             }
         }
     }
+}
+
+/// Whether our own closer comes for a queue, and has not come yet.
+fn comes(consumed_here: &BTreeSet<String>, queue: &str, health: &Health) -> bool {
+    consumed_here.contains(queue) && health.parts().get(&Part::Closer(queue.to_owned())) != Some(&None)
 }
 
 #[cfg(test)]
@@ -79,7 +86,7 @@ mod tests {
     use crate::tier::{Kind, Target};
 
     #[test]
-    fn a_queue_that_our_own_closer_consumes_is_not_called_unconsumed() {
+    fn a_queue_that_our_own_closer_comes_for_is_not_called_unconsumed_until_it_should_be_there() {
         let tier = |name: &str| Tier {
             name: name.into(),
             kind: Kind::Direct,
@@ -89,7 +96,15 @@ mod tests {
         let tiers = ["ours", "theirs"].map(tier);
         let consumers = tiers.iter().map(|tier| (tier.name.clone(), (Some(0), None))).collect();
         let (report, health) = (Report { consumers, ..Report::default() }, Health::default());
-        report.publish(&tiers, &BTreeSet::from(["ours.due".to_owned()]), &health, &Metrics::default());
-        assert_eq!(health.problems(), [(Part::Consumers("theirs".into()), UNCONSUMED.to_owned())]);
+        let named = || {
+            report.publish(&tiers, &BTreeSet::from(["ours.due".to_owned()]), &health, &Metrics::default());
+            let problems = health.problems().into_iter();
+            problems.filter(|(_, why)| why == UNCONSUMED).map(|(part, _)| part.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(named(), ["consumers of tier theirs"], "the closer has not come yet");
+        health.well(&Part::Closer("ours.due".into()));
+        assert_eq!(named(), ["consumers of tier ours", "consumers of tier theirs"], "it thinks that it consumes");
+        health.problem(&Part::Closer("ours.due".into()), "somebody else consumes");
+        assert_eq!(named(), ["consumers of tier theirs"], "it says itself why not");
     }
 }

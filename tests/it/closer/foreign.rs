@@ -59,6 +59,10 @@ async fn relays_beside_each_other_share_the_queue_also_after_a_reset() {
 async fn a_deleted_queue_is_consumed_again_when_it_is_back() {
     let shop = Shop::new("closer_deleted").await;
     let daemon = shop.daemon("");
+    // Who consumes is counted when it begins; a check at the moment of the deletion would declare the queue at once, and
+    // the broker then does not tell its consumer.
+    let counted = || daemon.metric("duebox_target_consumers{tier=\"unpaid-2s\"}");
+    wait_until(secs(20), async || counted() == Some(1.0)).await;
     let deleted = Instant::now();
     shop.broker.delete_queue("due").await;
     daemon.wait_log("closer of queue 'due': the broker has ended the consumer", secs(20));
