@@ -177,12 +177,8 @@ fn line(told: &Told<'_>) -> String {
 }
 
 fn of_closed(closed: &Closed) -> String {
-    let Closed { was, is, message_id, written, late, .. } = closed;
+    let Closed { was, is, message_id, late, .. } = closed;
     let is = is.as_deref().unwrap_or("gone");
-    let event = match (message_id, written) {
-        (None, _) => String::new(),
-        (Some(id), true) => format!(", told in message {id}"),
-        (Some(id), false) => format!(", told in message {id} before"),
-    };
+    let event = message_id.map_or_else(String::new, |id| format!(", told in message {id}"));
     format!("closed: {} is now {}, overdue for {}{event}", shown(was), shown(is), age(*late))
 }

@@ -101,7 +101,7 @@ pub(super) async fn some(
         Ok(rows) => rows,
         Err(error) => return Err(transaction.fail(error).await),
     };
-    let locked = Locked::read(&rows, &orders.rule).map_err(Error::statement(what))?;
+    let locked = Locked::read(&rows).map_err(Error::statement(what))?;
     apply::apply(transaction, orders, &locked, by).await
 }
 
@@ -201,7 +201,7 @@ async fn lock(transaction: Transaction, orders: &Orders, id: &str) -> Result<(Tr
         Ok(rows) => rows,
         Err(error) => return Err(transaction.fail(error).await),
     };
-    let locked = Locked::read(&rows, &orders.rule).map_err(Error::statement(what))?;
+    let locked = Locked::read(&rows).map_err(Error::statement(what))?;
     Ok((transaction, locked))
 }
 

@@ -23,8 +23,6 @@ pub struct Closed {
     pub is: Option<String>,
     /// The event's id, if the rule has an event.
     pub message_id: Option<Uuid>,
-    /// Whether the event is new; one of the same order, rule and due may be in the outbox from before.
-    pub written: bool,
     /// How long after it was overdue.
     pub late: Duration,
 }

@@ -74,7 +74,7 @@ impl Statements {
         Self {
             find: find(&terms, names, &overdue, filter, column),
             older: rule.not_before.map(|_| older(&terms, &overdue, filter)),
-            lock_free: lock(&terms, names, " skip locked"),
+            lock_free: lock_free(&terms, names),
             lock: lock(&terms, names, ""),
             seen: seen(&terms, names),
             close,
@@ -125,13 +125,18 @@ select 1
     )
 }
 
+/// Locks those that are free.
+pub(super) fn lock_free(terms: &Terms, names: &Names) -> String {
+    lock(terms, names, " skip locked")
+}
+
 /// FOR UPDATE and not the weaker FOR NO KEY UPDATE, which would not see a payment row being inserted with a foreign key
 /// to the order. Whatever else is to be asked of the order is asked when it is locked: what this statement sees of other
 /// tables is older than the lock.
 fn lock(terms: &Terms, names: &Names, how: &str) -> String {
-    let (Terms { id, .. }, Names { table, id_type, .. }, due_at) = (terms, names, terms.due_at());
+    let (Terms { id, .. }, Names { table, id_type, .. }) = (terms, names);
     format!(
-        "select o.{id}::text as id, {due_at} as due
+        "select o.{id}::text as id
   from {table} o
  where o.{id} = any ($1::text[]::{id_type}[])
  order by o.{id}

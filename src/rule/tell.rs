@@ -7,7 +7,7 @@ use std::time::SystemTime;
 /// Reason of an order that could not be closed, beside those of [`super::Kept`].
 pub const FAILED: &str = "error";
 
-/// Tells what became of the order `id`; `trigger` is the id of the message that it was looked at for, if there was one.
+/// Tells what became of an order, whose `id` breaks no line; `trigger` is the id of the message that it was looked at for, if there was one.
 pub(super) fn tell(
     metrics: &Metrics,
     rule: &str,
@@ -17,7 +17,7 @@ pub(super) fn tell(
     trigger: Option<&str>,
 ) {
     match closing {
-        Closing::Closed(closed) => tell_closed(metrics, rule, by, closed, trigger),
+        Closing::Closed(closed) => tell_closed(metrics, rule, by, (id, closed), trigger),
         Closing::Kept(kept) => {
             let reason = kept.reason();
             let from = if let Kept::Status(status) = kept { Some(status) } else { None };
@@ -35,15 +35,11 @@ pub(super) fn tell(
     }
 }
 
-fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, closed: &Closed, trigger: Option<&str>) {
-    let Closed { id, was, is, message_id, written, late } = closed;
+fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, (id, closed): (&str, &Closed), trigger: Option<&str>) {
+    let Closed { was, is, message_id, late, .. } = closed;
     metrics.rules.closed(rule, by, *late);
     let message_id = message_id.map(tracing::field::display);
     tracing::info!(order = id, rule, from = was, to = is, by, message_id, trigger, "rule {rule}: order {id} closed");
-    if message_id.is_some() && !written {
-        // Closed before, opened again with the same due, and closed again.
-        tracing::warn!(order = id, rule, message_id, "rule {rule}: the event of order {id} was in the outbox already");
-    }
 }
 
 /// The last moment of the year 9999 in seconds, after which a time has no such form.

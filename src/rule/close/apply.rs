@@ -192,12 +192,5 @@ fn closed(
     (id, was, late): (&str, String, Duration),
 ) -> Result<Closed, tokio_postgres::Error> {
     let message_id = locked.message_id(id).filter(|_| orders.has_event);
-    Ok(Closed {
-        id: id.to_owned(),
-        was,
-        is: row.try_get("status")?,
-        message_id,
-        written: row.try_get("written")?,
-        late,
-    })
+    Ok(Closed { id: id.to_owned(), was, is: row.try_get("status")?, message_id, late })
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 const HOLD: &str = include_str!("../../../sql/closer_hold.sql");
 const PARK: &str = include_str!("../../../sql/closer_park.sql");
 
-/// Make the message ids of the three kinds of rows; the event of a close has a fourth. Any fixed values do.
+/// Make the message ids of the three kinds of rows. Any fixed values do.
 const UNTIL_DUE: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0002);
 const POSTPONED: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0003);
 const PARKED: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0004);

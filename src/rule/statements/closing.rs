@@ -31,8 +31,7 @@ pub(super) fn update(
         Some(to) => format!("o.{status} = {to}"),
         None => format!("{} is not true", terms.applies()),
     };
-    let (event, written, join) = event(rule, name, schema);
-    let payload = payload(rule);
+    let (event, payload) = (event(rule, name, schema), payload(rule));
     format!(
         "{look},
 closed as (
@@ -49,9 +48,9 @@ done as (
     select c.*, l.was, l.due_at, n.message_id
       from closed c join duebox_look l using (id) join named n using (id)
      where c.done){event}
-select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, l.due_at, c.done, {written} as written,
+select l.id::text as id, l.was::text as was, c.status::text as status, l.kept, l.due_at, c.done,
        $3::text as by, extract(epoch from now() - l.due_at)::float8 as late
-  from duebox_look l left join closed c using (id){join}",
+  from duebox_look l left join closed c using (id)",
         id_type = names.id_type,
     )
 }
@@ -98,8 +97,7 @@ select l.id::text as id, l.was::text as was, l.kept, l.due_at, extract(epoch fro
 /// A statement of its own, because what the function did is seen by the next one only. An order that it deleted is done.
 pub(super) fn finish(terms: &Terms, names: &Names, rule: &Rule, name: &str, schema: &str) -> String {
     let (Terms { id, status, .. }, Names { table, id_type, status_type, .. }) = (terms, names);
-    let (applies, payload) = (terms.applies(), payload(rule));
-    let (event, written, join) = event(rule, name, schema);
+    let (applies, payload, event) = (terms.applies(), payload(rule), event(rule, name, schema));
     format!(
         "with duebox_look as materialized (
     select o.{id} as id, o.{status} as status, {applies} is not true as done{payload}
@@ -110,9 +108,9 @@ named as (
         as n (id, message_id, was, due_at)),
 done as (
     select n.*, l.status{has_payload} from named n left join duebox_look l using (id) where l.done is not false){event}
-select n.id::text as id, n.was::text as was, l.status::text as status, l.done is not false as done, {written} as written,
+select n.id::text as id, n.was::text as was, l.status::text as status, l.done is not false as done,
        $3::text as by, extract(epoch from now() - n.due_at)::float8 as late
-  from named n left join duebox_look l using (id){join}",
+  from named n left join duebox_look l using (id)",
         has_payload = if payload.is_empty() { "" } else { ", l.payload" },
     )
 }
@@ -128,9 +126,9 @@ fn payload(rule: &Rule) -> String {
     payload.map_or_else(String::new, |payload| format!(", {}::jsonb as payload", expression(payload)))
 }
 
-/// The event of each order in `done`, whether it was written, and how that is joined.
-fn event(rule: &Rule, name: &str, schema: &str) -> (String, &'static str, &'static str) {
-    let Some(event) = &rule.event else { return (String::new(), "false", "") };
+/// The event of each order in `done`; one for orders that share their id.
+fn event(rule: &Rule, name: &str, schema: &str) -> String {
+    let Some(event) = &rule.event else { return String::new() };
     let Event { tier, type_, routing_key, payload } = event;
     let routing_key = routing_key.as_deref().map_or_else(|| "null".to_owned(), quote_literal);
     let (tier, type_, name) = (quote_literal(tier), quote_literal(type_), quote_literal(name));
@@ -142,14 +140,11 @@ fn event(rule: &Rule, name: &str, schema: &str) -> (String, &'static str, &'stat
                'due_at', d.due_at, 'closed_at', now(), 'by', $3::text)"
         ),
     };
-    let text = format!(
+    format!(
         ",
 event as (
     insert into {schema}.outbox (message_id, tier, key, type, routing_key, payload)
-    select d.message_id, {tier}, d.id::text, {type_}, {routing_key}, {payload}
-      from done d
-    on conflict (message_id) do nothing
-    returning message_id)"
-    );
-    (text, "e.message_id is not null", " left join done d using (id) left join event e on e.message_id = d.message_id")
+    select distinct on (d.message_id) d.message_id, {tier}, d.id::text, {type_}, {routing_key}, {payload}
+      from done d)"
+    )
 }

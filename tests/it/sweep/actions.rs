@@ -67,6 +67,32 @@ async fn a_rule_without_a_status_of_its_own_reminds_once() {
     assert_eq!(shop.db.count("key = '5'").await, 1);
 }
 
+#[tokio::test]
+async fn a_reminder_that_comes_again_and_an_order_that_is_opened_again_have_an_event_each_time() {
+    let mut shop = Shop::new("rule_again").await;
+    shop.db.batch_execute("alter table orders add reminded_at timestamptz").await.unwrap();
+    shop.orders(1..=2, "pending", LONG_AGO).await;
+    let close = shop.rule.action.clone();
+    shop.rule.action = set([("reminded_at", "now()")]);
+    shop.rule.guard = Some("reminded_at is null or reminded_at < now() - interval '1 day'".into());
+    for reminders in [1, 1, 2, 2] {
+        if reminders != shop.db.count("key = '1'").await {
+            shop.db.batch_execute("update orders set reminded_at = now() - interval '25 h'").await.unwrap();
+        }
+        assert_eq!(shop.pass().await, None);
+        assert_eq!((shop.db.count("key = '1'").await, shop.db.count("true").await), (reminders, 2 * reminders));
+    }
+    (shop.rule.action, shop.rule.guard) = (close, None);
+    for closes in 1..=2 {
+        shop.db.batch_execute("update orders set status = 'pending'").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(shop.pass().await, None);
+            let told = "key = '1' and payload ->> 'to' = 'closed'";
+            assert_eq!((shop.status(1).await.as_str(), shop.db.count(told).await), ("closed", closes));
+        }
+    }
+}
+
 /// Else it would remind in every pass.
 #[tokio::test]
 async fn a_rule_that_still_applies_after_what_it_sets_is_refused_and_changes_nothing() {
