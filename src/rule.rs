@@ -29,7 +29,7 @@ pub use close::one;
 pub use closer::{Closer, consumed};
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};
-pub use sweep::{Hears, Sweep, Told};
+pub use sweep::{Hears, Sweep, Told, holders};
 pub use tell::FAILED;
 pub(crate) use tell::utc;
 pub use trace::{Order, Seen, trace};

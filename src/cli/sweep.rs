@@ -8,7 +8,7 @@ use crate::admin::metrics::Metrics;
 use crate::config::{Config, Mode};
 use crate::outbox::pauses::{Pause, What};
 use crate::outbox::rights::{self, Needs};
-use crate::rule::{Closed, Closing, Kept, Sweep, Told};
+use crate::rule::{Closed, Closing, Kept, Sweep, Told, holders};
 use crate::stop::Stop;
 use crate::words::{age, shown};
 use futures_util::StreamExt;
@@ -112,6 +112,9 @@ async fn one(config: &Config, database: &Database, name: &str, dry: bool, stop: 
         (false, Mode::Enforce) => count.told(),
     };
     print(&format!("rule {name}: {said}\n"))?;
+    if count.locked > 0 {
+        print(&format!("rule {name}: locked: {}\n", holders(&rule.table)))?;
+    }
     if let Some(problem) = &problem {
         print(&format!("rule {name}: {problem}\n"))?;
     }
@@ -129,6 +132,7 @@ fn paused(pauses: &[Pause], rule: &str) -> Option<Pause> {
 struct Count {
     closed: usize,
     kept: usize,
+    locked: usize,
     failed: usize,
     overdue: usize,
     /// Whether the lines could be printed.
@@ -137,7 +141,7 @@ struct Count {
 
 impl Default for Count {
     fn default() -> Self {
-        Self { closed: 0, kept: 0, failed: 0, overdue: 0, printed: Ok(()) }
+        Self { closed: 0, kept: 0, locked: 0, failed: 0, overdue: 0, printed: Ok(()) }
     }
 }
 
@@ -146,8 +150,9 @@ impl Count {
     fn hear(&mut self, rule: &str, told: &Told<'_>) {
         match told {
             Told::Order(_, Closing::Closed(_)) => self.closed += 1,
-            Told::Order(_, Closing::Kept(Kept::Locked)) | Told::Failed(..) => self.failed += 1,
+            Told::Order(_, Closing::Kept(Kept::Locked)) => self.locked += 1,
             Told::Order(_, Closing::Kept(_)) => self.kept += 1,
+            Told::Failed(..) => self.failed += 1,
             Told::Overdue(_) => self.overdue += 1,
             Told::Waits | Told::Note(_) => {}
         }
@@ -157,8 +162,8 @@ impl Count {
     }
 
     fn told(&self) -> String {
-        let Self { closed, kept, failed, .. } = self;
-        format!("{closed} closed, {kept} kept, {failed} could not be closed")
+        let Self { closed, kept, locked, failed, .. } = self;
+        format!("{closed} closed, {kept} kept, {locked} locked, {failed} could not be closed")
     }
 }
 
@@ -168,7 +173,7 @@ fn line(told: &Told<'_>) -> String {
         Told::Note(note) => (*note).to_owned(),
         Told::Order(id, Closing::Closed(closed)) => format!("order {} {}", shown(id), of_closed(closed)),
         Told::Order(id, Closing::Kept(Kept::Locked)) => {
-            format!("order {} could not be closed: somebody else has it locked, or it is gone", shown(id))
+            format!("order {} locked by somebody else, or gone: the next sweep looks again", shown(id))
         }
         Told::Order(id, Closing::Kept(kept)) => format!("order {} kept: {kept}", shown(id)),
         Told::Failed(id, error) => format!("order {} could not be closed: {error}", shown(id)),

@@ -83,14 +83,15 @@ impl Statements {
 }
 
 /// Where overdue orders are. An infinite due is never overdue: '-infinity' would be at the head of every pass, and it has
-/// no time that an event could name.
+/// no time that an event could name. Where the id is no key it may be null, and nobody could lock that order by it.
 fn overdue(terms: &Terms, names: &Names, grace: Duration) -> String {
-    let (Terms { status, due, from, .. }, going) = (terms, terms.going());
+    let (Terms { id, status, due, from, .. }, going) = (terms, terms.going());
     format!(
         "  from {table} o
  where o.{status} in ({from})
    and {overdue}
    and o.{due} > '-infinity'
+   and o.{id} is not null
    and {going}",
         table = names.table,
         overdue = terms.overdue(grace)

@@ -1,5 +1,6 @@
 //! The sweep of one rule: now and then, close the orders that the pipeline missed.
 
+mod missed;
 mod once;
 mod round;
 
@@ -13,10 +14,12 @@ use crate::config::{Mode, Rule};
 use crate::outbox::connect::{Pool, Settings};
 use crate::outbox::error::Error;
 use crate::stop::Stop;
-use round::{Missed, Round};
+use missed::{Held, Missed};
+use round::{FAILURES, Round};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+pub use missed::holders;
 pub use once::{Hears, Told};
 
 /// The sweep of one rule on one relay.
@@ -67,6 +70,10 @@ struct Memory {
     older: i64,
     /// The last order that was seen while only observing: what comes after it is new.
     seen: Option<Place>,
+    /// What was missed so far, where the last pass did not come to the end of the overdue orders.
+    begun: Missed,
+    /// What stays locked.
+    held: Held,
 }
 
 impl Sweep {
@@ -149,17 +156,17 @@ impl Sweep {
             return Ok(wait.clamp(Duration::from_millis(10), every));
         }
         memory.passing = true;
-        let missed = match self.pass(pass, memory).await {
-            Ok(missed) => missed,
+        let told = match self.pass(pass, memory).await {
+            Ok(told) => told,
             // Tried again at the normal time: the next pass looks at everything anew.
-            Err(Broken::Failed(error)) if !error.is_away() => Missed::all(error.to_string()),
+            Err(Broken::Failed(error)) if !error.is_away() => Some(error.to_string()),
             Err(Broken::Stopped) => {
                 pass.break_off(every).await;
                 return Err(Broken::Stopped);
             }
             Err(away) => return Err(away),
         };
-        (memory.problem, memory.troubled) = (missed.told(), false);
+        (memory.problem, memory.troubled) = (told, false);
         self.say(memory.problem.as_deref());
         // Taken over: it goes on there, and is waited for.
         let Some(ended) = self.patient(pass.end()).await?? else { return Ok(Duration::ZERO) };
@@ -167,21 +174,35 @@ impl Sweep {
         Ok(every)
     }
 
-    /// Looks at all overdue orders once, in batches.
-    async fn pass(&self, pass: &Pass<'_>, memory: &mut Memory) -> Result<Missed, Broken> {
+    /// Looks at all overdue orders once, in batches; what is to be said of it.
+    async fn pass(&self, pass: &Pass<'_>, memory: &mut Memory) -> Result<Option<String>, Broken> {
         let prepared = self.patient(orders::prepare(&self.pool, &self.settings, &self.name, &self.rule)).await?;
         let (orders, findings) = prepared?;
         for note in findings.notes.iter().filter(|note| !memory.notes.contains(note)) {
             tracing::warn!(rule = self.name, "rule {}: {note}", self.name);
         }
         memory.notes = findings.notes;
-        let Some(orders) = orders else { return Ok(Missed::all(findings.problems.join("; "))) };
+        let Some(orders) = orders else { return Ok(Some(findings.problems.join("; "))) };
         self.count_older(&orders, memory).await?;
-        let round = Round { sweep: self, pass, orders: &orders, hears: &|_| {} };
-        match self.rule.mode {
-            Mode::Enforce => round.close().await,
-            Mode::Observe => round.observe(memory).await,
+        let round = Round { sweep: self, pass, orders: &orders, hears: &|_| {}, bound: FAILURES };
+        if self.rule.mode == Mode::Observe {
+            round.observe(memory).await?;
+            return Ok(None);
         }
+        let missed = round.close(std::mem::take(&mut memory.begun)).await?;
+        Ok(self.told(missed, memory))
+    }
+
+    /// What is to be said of an order that could not be closed, and of one that stays locked.
+    fn told(&self, missed: Missed, memory: &mut Memory) -> Option<String> {
+        let (now, told) = (Instant::now(), missed.told());
+        if missed.rest.is_some() {
+            memory.begun = missed;
+        } else {
+            memory.held.learn(&missed, now);
+        }
+        let said: Vec<_> = told.into_iter().chain(memory.held.told(&self.rule.table, now)).collect();
+        (!said.is_empty()).then(|| said.join("; "))
     }
 
     /// Says how many orders are left alone because of `not_before`, when that has changed.

@@ -1,13 +1,14 @@
-//! Looking at one order as a rule sees it, without locking it.
+//! Looking at one order as a rule sees it. Whether somebody else has it locked shows only when one tries to lock it, which
+//! is let go at once.
 
 use super::closing::Kept;
 use super::orders::prepare;
 use super::probe::Probe;
-use super::statements::look;
+use super::statements::{lock_free, look};
 use super::table;
 use super::terms::{Names, Terms};
 use crate::config::{Mode, Rule};
-use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::connect::{Pool, Settings, once};
 use crate::outbox::error::Error;
 use crate::outbox::migrate::quote_ident;
 use std::time::SystemTime;
@@ -68,8 +69,38 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
                 );
             }
             order.problem = (!problems.is_empty()).then(|| problems.join("; "));
+            if order.kept.is_none()
+                && order.problem.is_none()
+                && is_locked(pool, settings, (name, rule), &names, id).await?
+            {
+                order.kept = Some(Kept::Locked);
+            }
             Ok(Seen::Order(order))
         }
+    }
+}
+
+/// Whether somebody else has the order locked, as far as this role may know.
+async fn is_locked(
+    pool: &Pool,
+    settings: &Settings,
+    (name, rule): (&str, &Rule),
+    names: &Names,
+    id: &str,
+) -> Result<bool, Error> {
+    // Policies may hide an order from locking.
+    if names.is_policed {
+        return Ok(false);
+    }
+    let lock = lock_free(&Terms::new(name, rule, names, &quote_ident(&settings.schema)), names);
+    // Begun, locked and ended in one message to the server, so that no payment waits for us.
+    let rows = once(pool, settings, "try to lock an order", async |client| {
+        client.query_typed(&lock, &[(&vec![id], Type::TEXT_ARRAY)]).await
+    });
+    match rows.await {
+        Ok(rows) => Ok(rows.is_empty()),
+        Err(error) if error.is_away() => Err(error),
+        Err(_) => Ok(false),
     }
 }
 

@@ -4,8 +4,7 @@ use super::super::pause::told;
 use super::Known;
 use crate::config::Mode;
 use crate::outbox::trace::{Message, State};
-use crate::rule::utc;
-use crate::rule::{Kept, Order, Seen};
+use crate::rule::{Kept, Order, Seen, holders, utc};
 use crate::tier;
 use crate::words::{age, shown};
 use std::time::Duration;
@@ -26,6 +25,7 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| messages.iter().find_map(waits))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| broken(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
+        .or_else(|| known.orders.iter().find_map(|(rule, seen)| locked(known, rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| misfit(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(known, rule, seen)))
         .unwrap_or_else(|| "nothing to do".to_owned())
@@ -108,6 +108,12 @@ fn broken(rule: &str, seen: &Seen) -> Option<String> {
         return None;
     };
     Some(format!("rule {rule} closes no order before this is mended: {problem}"))
+}
+
+fn locked(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
+    let Seen::Order(Order { kept: Some(Kept::Locked), .. }) = seen else { return None };
+    let who = holders(&known.config.rules.get(rule)?.table);
+    Some(format!("the order is overdue and is closed when whoever has it locked lets it go; {who}"))
 }
 
 fn misfit(rule: &str, seen: &Seen) -> Option<String> {

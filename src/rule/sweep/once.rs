@@ -1,5 +1,6 @@
 //! One pass now, for whoever asks for it in the foreground.
 
+use super::missed::Missed;
 use super::round::Round;
 use super::{Broken, Sweep};
 use crate::config::Mode;
@@ -61,7 +62,9 @@ impl Sweep {
         // No period: the pass may be taken as soon as nobody has it.
         let pass = Pass::new(&self.pool, &self.settings, &self.name, Duration::ZERO);
         self.wait_for(&pass, hears).await?;
-        let missed = match (Round { sweep: self, pass: &pass, orders: &orders, hears }).close().await {
+        // Nobody would go on behind a bound.
+        let round = Round { sweep: self, pass: &pass, orders: &orders, hears, bound: usize::MAX };
+        let missed = match round.close(Missed::default()).await {
             Ok(missed) => missed,
             Err(broken) => {
                 pass.break_off(self.rule.every).await;

@@ -1,5 +1,6 @@
 //! One pass over the overdue orders of a rule, in batches.
 
+use super::missed::Missed;
 use super::{Broken, Hears, Memory, Sweep, Told};
 use crate::outbox::connect::within;
 use crate::outbox::error::Error;
@@ -9,6 +10,7 @@ use crate::rule::orders::{Found, Orders, Place};
 use crate::rule::pass::Pass;
 use crate::rule::size::Size;
 use crate::rule::tell::{self, FAILED};
+use crate::words::shown;
 use std::time::{Duration, Instant};
 
 /// Who closed, in events, the log and metrics.
@@ -23,8 +25,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// While orders are closed one by one the pass is refreshed this often; it is taken over after 30 s.
 const KEEP: Duration = Duration::from_secs(5);
 
-/// Orders of a pass that are named when they cannot be closed; the rest are counted.
+/// Orders that are named when they cannot be closed; the rest are counted.
 const NAMED: usize = 10;
+
+/// So many orders may fail in a pass, and the rest of a page: each costs a transaction, and by a rule that fits no order all
+/// do. The next pass goes on behind them, so that no number of them keeps newer orders open.
+pub(super) const FAILURES: usize = 1_000;
 
 /// One pass.
 pub(super) struct Round<'a> {
@@ -33,26 +39,15 @@ pub(super) struct Round<'a> {
     pub(super) orders: &'a Orders,
     /// Whoever waits for its end; the log and the metrics are told in any case.
     pub(super) hears: Hears<'a>,
-}
-
-/// What a pass could not do.
-#[derive(Default)]
-pub(super) struct Missed {
-    /// Why no order could be looked at, or no other than these.
-    problem: Option<String>,
-    /// Orders that could not be closed.
-    count: usize,
-    /// The first of them, with the reason.
-    first: String,
-    /// Orders that were closed.
-    closed: usize,
+    /// How many orders may fail.
+    pub(super) bound: usize,
 }
 
 impl Round<'_> {
-    /// Closes what is to be closed. A page of orders is found at a time, whatever the guard says of them, and closed in
-    /// batches that keep their own size.
-    pub(super) async fn close(&self) -> Result<Missed, Broken> {
-        let (mut missed, mut size, mut place) = (Missed::default(), Size::new(self.sweep.batch), None);
+    /// Closes what is to be closed, from where a pass has left off that `missed` so much. A page of orders is found at a
+    /// time, whatever the guard says of them, and closed in batches that keep their own size.
+    pub(super) async fn close(&self, mut missed: Missed) -> Result<Missed, Broken> {
+        let (mut size, mut place, before) = (Size::new(self.sweep.batch), missed.rest.take(), missed.count);
         let rows = self.sweep.batch;
         while let Some(found) = self.next(&mut place, rows).await? {
             let full = found.len() == rows;
@@ -64,11 +59,15 @@ impl Round<'_> {
                 self.batch(batch, &mut size, &mut missed).await?;
                 rest = more;
                 self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
-                if missed.problem.is_some() || !rest.is_empty() && !self.keeps().await? {
+                if !rest.is_empty() && !self.keeps().await? {
                     return Ok(missed);
                 }
             }
             if !full {
+                break;
+            }
+            if missed.count - before >= self.bound {
+                missed.rest = place;
                 break;
             }
         }
@@ -76,7 +75,7 @@ impl Round<'_> {
     }
 
     /// Counts what would be closed.
-    pub(super) async fn observe(&self, memory: &mut Memory) -> Result<Missed, Broken> {
+    pub(super) async fn observe(&self, memory: &mut Memory) -> Result<(), Broken> {
         let (mut count, mut new, mut place) = (0, 0, None);
         let (rule, rows) = (&self.sweep.name, self.sweep.batch);
         while let Some(found) = self.next(&mut place, rows).await? {
@@ -85,6 +84,7 @@ impl Round<'_> {
                 count += 1;
                 let is_new = memory.seen.as_ref().is_none_or(|(seen, last)| (*seen, last) < (due, &id));
                 if is_new && new < NAMED {
+                    let id = shown(&id);
                     tracing::info!(order = id, rule, by = BY, "rule {rule}: order {id} would be closed");
                 }
                 new += usize::from(is_new);
@@ -99,7 +99,7 @@ impl Round<'_> {
         }
         memory.seen = place.or(memory.seen.take());
         self.sweep.metrics.rules.observed(rule, count);
-        Ok(Missed::default())
+        Ok(())
     }
 
     /// The next overdue orders after `place`; none when there are none, or another relay has the pass.
@@ -145,9 +145,6 @@ impl Round<'_> {
                 Err(Broken::Failed(error)) if !error.is_gone() => self.miss(id, &error, missed),
                 closed => closed?,
             }
-            if missed.problem.is_some() {
-                break;
-            }
         }
         Ok(())
     }
@@ -160,7 +157,7 @@ impl Round<'_> {
         let closings = within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await?;
         for (id, closing) in &closings {
             missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
-            tell::tell(metrics, name, BY, id, closing, None);
+            tell::tell(metrics, name, BY, &shown(id), closing, None);
             (self.hears)(Told::Order(id, closing));
         }
         // Those that were skipped; in a full batch there are none to look for.
@@ -174,18 +171,21 @@ impl Round<'_> {
     /// An order that was found and not there to be locked: somebody has it, or policies of the table hide it.
     async fn passed_by(&self, id: &str, missed: &mut Missed) -> Result<(), Broken> {
         let Sweep { pool, settings, metrics, name, .. } = self.sweep;
-        // A transaction each: those that are named will do.
-        let closing = if self.orders.is_policed && missed.count < NAMED {
-            close::passed_by(pool, settings, self.orders, id, BY).await
-        } else {
-            Ok(Closing::Kept(Kept::Locked))
-        };
+        // A transaction each: those that are named will do. Which of the two it is of the others is not known.
+        let (policed, locked) = (self.orders.is_policed, Closing::Kept(Kept::Locked));
+        if policed && missed.count >= NAMED {
+            (self.hears)(Told::Order(id, &locked));
+            return Ok(());
+        }
+        let closing =
+            if policed { close::passed_by(pool, settings, self.orders, id, BY).await } else { Ok(locked.clone()) };
         match closing {
             Ok(closing) => {
-                if closing != Closing::Kept(Kept::Locked) {
-                    missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
-                    tell::tell(metrics, name, BY, id, &closing, None);
+                missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
+                if closing == locked {
+                    missed.lock(id);
                 }
+                tell::tell(metrics, name, BY, &shown(id), &closing, None);
                 (self.hears)(Told::Order(id, &closing));
             }
             Err(error) if error.is_gone() => return Err(error.into()),
@@ -199,50 +199,15 @@ impl Round<'_> {
         let rule = &self.sweep.name;
         missed.count += 1;
         if missed.count == 1 {
-            missed.first = format!("{id}: {error}");
-        }
-        // Ten of ten: so will be the others, and each would cost a transaction in every pass.
-        if matches!(error, Error::Refused(_)) && missed.closed == 0 && missed.count >= NAMED {
-            missed.problem = Some(error.to_string());
+            missed.first = format!("{}: {error}", shown(id));
         }
         self.sweep.metrics.rules.refused(rule, BY, FAILED);
         (self.hears)(Told::Failed(id, error));
+        let id = shown(id);
         if error.is_conflict() {
             tracing::debug!(order = id, rule, %error, "rule {rule}: order {id} is left to the next pass");
         } else if missed.count <= NAMED {
             tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {error}");
         }
-    }
-}
-
-impl Missed {
-    /// No order could be looked at.
-    pub(super) fn all(problem: String) -> Self {
-        Self { problem: Some(problem), ..Self::default() }
-    }
-
-    /// What is to be said of it, if anything.
-    pub(super) fn told(self) -> Option<String> {
-        let others = match self.closed {
-            0 => "no other was".to_owned(),
-            closed => format!("{closed} other(s) were"),
-        };
-        let some = format!("{} order(s) could not be closed, {others}; first {}", self.count, self.first);
-        self.problem.or((self.count > 0).then_some(some))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_could_not_be_closed_is_told_beside_what_was() {
-        let told = |count, closed| Missed { problem: None, count, first: "7: locked".into(), closed }.told();
-        assert_eq!([told(0, 0), told(0, 9)], [None, None]);
-        let of_none = "3 order(s) could not be closed, no other was; first 7: locked";
-        assert_eq!(told(3, 0).as_deref(), Some(of_none));
-        assert_eq!(told(1, 2).as_deref(), Some("1 order(s) could not be closed, 2 other(s) were; first 7: locked"));
-        assert_eq!(Missed::all("no table".into()).told().as_deref(), Some("no table"));
     }
 }

@@ -40,7 +40,8 @@ async fn closed(db: &Db) -> (i64, i64, i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pass_closes_what_the_daemons_sweep_would_and_says_so_line_by_line() {
     let (desk, db) = desk("once_closes").await;
-    let text = desk.says(&["sweep", "--once"], 0, &["rule unpaid: 5 closed, 0 kept, 0 could not be closed\n"]);
+    let text =
+        desk.says(&["sweep", "--once"], 0, &["rule unpaid: 5 closed, 0 kept, 0 locked, 0 could not be closed\n"]);
     assert_eq!(closed(&db).await, (5, 1, 5), "not what is paid, early, or within the grace: {text}");
     for id in 1..=5 {
         let sql = "select message_id::text from duebox.outbox where key = $1::int::text and payload ->> 'by' = 'sweep'";
@@ -81,17 +82,20 @@ async fn an_order_that_cannot_be_closed_is_named_with_exit_1_and_the_others_are_
         raise exception 'stock of order % is negative', new.id; end $$; \
         create trigger refuse before update on orders for each row when (new.id = 2) execute function refuse()";
     db.batch_execute(refuse).await.unwrap();
-    let parts =
-        ["order 2 could not be closed: ", "stock of order 2 is negative", "unpaid: 4 closed, 0 kept, 1 could not"];
+    let parts = [
+        "order 2 could not be closed: ",
+        "stock of order 2 is negative",
+        "unpaid: 4 closed, 0 kept, 0 locked, 1 could not",
+    ];
     desk.says(&["sweep", "--once"], 1, &parts);
     assert_eq!(closed(&db).await, (4, 1, 4));
     db.batch_execute("drop trigger refuse on orders").await.unwrap();
     db.batch_execute("begin; select from orders where id = 2 for update").await.unwrap();
-    desk.says(
-        &["sweep", "--once"],
-        1,
-        &["order 2 could not be closed: somebody else has it locked", "0 kept, 1 could"],
-    );
+    let parts = ["order 2 locked by somebody else", "0 kept, 1 locked, 0 could not", "unpaid: locked: who may have it"];
+    let text = desk.says(&["sweep", "--once"], 0, &parts);
+    let (_, query) = text.split_once("first: ").unwrap();
+    let who = db.query(query.lines().next().unwrap(), &[]).await.unwrap();
+    assert!(who.iter().any(|who| who.get::<_, String>("query").starts_with("select a.pid")), "{query}");
     db.batch_execute("rollback; drop table returns").await.unwrap();
     desk.says(&["sweep", "--once"], 1, &["order 2 closed: ", "rule unsent: there is no table 'returns'"]);
 }
@@ -155,7 +159,7 @@ async fn a_signal_ends_the_pass_after_the_batch_in_hand_and_what_was_closed_is_s
         let (text, (closed, ..)) = (std::fs::read_to_string(out).unwrap(), closed(&db).await);
         assert!(closed < 2_905, "it went on: {text}");
         for (of, lines) in
-            [(" closed: pending is now closed", closed), (&format!("{closed} closed, 0 kept, 0 could"), 1)]
+            [(" closed: pending is now closed", closed), (&format!("{closed} closed, 0 kept, 0 locked, 0 could"), 1)]
         {
             assert_eq!(text.lines().filter(|line| line.contains(of)).count() as i64, lines, "{of}: {text}");
         }

@@ -80,6 +80,24 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_overdue_order_that_somebody_has_locked_is_said_to_be_with_the_query_that_finds_who() {
+    let (desk, db) = Desk::shop("trace_locked", SHOP, ORDERS).await;
+    let orders = "insert into orders values (2, 'pending', 'yesterday'), (4, 'paid', 'yesterday')";
+    db.batch_execute(orders).await.unwrap();
+    db.batch_execute("begin; select from orders where id in (2, 4) for update").await.unwrap();
+    let order = seen(&desk, "2", "unpaid");
+    assert_eq!((&order["kept"], &order["closes"]), (&json!("locked"), &json!(false)), "{order}");
+    assert!(order["text"].as_str().unwrap().contains("left alone: somebody else has it locked"), "{order}");
+    let next = desk.next("2");
+    let (said, who) = next.split_once("; who may have it, the oldest first: ").unwrap_or_else(|| panic!("{next}"));
+    assert!(said.contains("is closed when whoever has it locked lets it go"), "{next}");
+    assert_eq!(db.query(who, &[]).await.unwrap().len(), 1, "{who}");
+    assert_eq!(seen(&desk, "4", "unpaid")["kept"], "status", "its lock keeps nobody from anything");
+    db.batch_execute("rollback").await.unwrap();
+    assert!(seen(&desk, "2", "unpaid")["closes"].as_bool().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_pause_is_named_where_it_keeps_the_order_open() {
     let (desk, db) = Desk::shop("trace_paused", SHOP, ORDERS).await;
     db.batch_execute("insert into orders values (1, 'pending', 'yesterday'), (2, 'paid', 'yesterday')").await.unwrap();
