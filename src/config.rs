@@ -123,7 +123,7 @@ fn read(mut root: table::Table<'_>) -> Option<Config> {
     tiers::check_together(root.reader, &tiers);
     let sweep = Sweep::read(root.section("sweep"));
     let rules = rule::read_rules(root.section("rule"), &tiers, &sweep);
-    closer.check(root.reader, &tiers, &rules);
+    closer.check(root.reader, &tiers, &rules, &sweep);
     let admin = Admin::read(root.section("admin"));
     let log = Log::read(root.section("log"));
     root.finish();

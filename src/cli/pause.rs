@@ -84,13 +84,13 @@ pub(super) async fn pause(args: PauseArgs, path: Option<&Path>) -> anyhow::Resul
     let found = database.pauses().await?.into_iter().find(|pause| pause.is_of(&what));
     print(&match found {
         Some(pause) if !new => format!("paused already: {}\n", told(&pause)),
-        _ => format!("paused: {what}; {}\n", effect(&what)),
+        _ => format!("paused: {what}; {}\n", effect(&loaded.config, &what)),
     })?;
     Ok(OK)
 }
 
 /// What a pause does and what it does not.
-fn effect(what: &What) -> &'static str {
+fn effect(config: &Config, what: &What) -> &'static str {
     match what {
         What::Relay => {
             "no relay claims rows until it is resumed; what is in flight is finished, sweep and closer go on"
@@ -98,6 +98,9 @@ fn effect(what: &What) -> &'static str {
         What::Tier(_) => "no relay claims its rows until it is resumed; what is in flight is finished",
         What::Closer => "no closer closes orders until it is resumed; messages that fall due wait, the sweep goes on",
         What::Sweep => "no sweep closes orders until it is resumed; the closer goes on",
+        What::Rule(_) if !config.sweep.enabled => {
+            "none of its orders is closed until it is resumed; messages that fall due meanwhile are acknowledged, and no sweep of this relay.toml comes back to their orders ([sweep] enabled = false): after that duebox sweep --once"
+        }
         What::Rule(_) => {
             "none of its orders is closed until it is resumed; messages that fall due meanwhile are acknowledged, the sweep finds their orders after that"
         }
@@ -142,7 +145,11 @@ fn after(config: &Config, ended: &[Pause]) -> String {
         Wake::Notify => "rows that waited leave now\n",
         Wake::Poll => "rows that waited leave at the next poll\n",
     };
-    let orders = "orders that became overdue meanwhile are found by the next sweep, or now: duebox sweep --once\n";
+    let orders = if config.sweep.enabled {
+        "orders that became overdue meanwhile are found by the next sweep, or now: duebox sweep --once\n"
+    } else {
+        "no sweep of this relay.toml finds the orders that became overdue meanwhile: duebox sweep --once\n"
+    };
     let lines = [
         (has(&["relay", "tier"]), rows),
         (has(&["closer"]), "messages that waited for the closer are looked at within seconds\n"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::rule::{Mode, Rule};
+use super::sections::Sweep;
 use super::shape::{MAX_AMQP_NAME, boolean, list, show_list, text, whole};
 use super::table::{Reader, Table};
 use super::tiers::Tiers;
@@ -26,6 +27,11 @@ pub struct Closer {
     pub shared: bool,
 }
 
+/// A message is no reason to look at an order twice.
+const NO_SWEEP: &str = "sweep.enabled is false, and closer.enabled is true: an order that must not be closed when its message \
+    comes (its rule is paused, its guard or its function says no) has no other; only a sweep comes back to it: another \
+    relay's, or duebox sweep --once now and then";
+
 impl Closer {
     /// Reads the table.
     pub(crate) fn read(mut table: Table<'_>) -> Self {
@@ -48,7 +54,7 @@ impl Closer {
     }
 
     /// Checks what looks at tiers and rules as well.
-    pub(crate) fn check(&self, reader: &mut Reader, tiers: &Tiers, rules: &BTreeMap<String, Rule>) {
+    pub(crate) fn check(&self, reader: &mut Reader, tiers: &Tiers, rules: &BTreeMap<String, Rule>, sweep: &Sweep) {
         // What stands in broken tables is not known: no second problem for that.
         if !reader.problems.is_empty() {
             return;
@@ -63,6 +69,9 @@ impl Closer {
         }
         if self.enabled {
             self.check_rules(reader, tiers, rules);
+        }
+        if self.enabled && !sweep.enabled {
+            reader.warnings.push(NO_SWEEP.to_owned());
         }
     }
 

@@ -118,6 +118,11 @@ fn what_is_allowed_and_probably_not_meant_is_a_warning() {
     assert_eq!(good(LEAST, &[]).warnings, Vec::<String>::new());
     let unused = [("DUEBOX_OUTBOX__WAKE", "poll"), ("DUEBOX_POSTGRES__LISTEN_URL", "postgres://u@h/d")];
     assert!(good(LEAST, &unused).warnings[0].contains("listen_url is not used"));
+    let rule = "[tier.t]\ndelay = \"1d\"\ntarget = { queue = \"p\" }\n[closer]\nenabled = true\n\
+        [rule.r]\ntable = \"o\"\nid = \"id\"\nstatus = \"s\"\nfrom = [\"a\"]\nto = \"b\"\ndue = \"c\"\ntier = \"t\"\n";
+    assert_eq!(good(&format!("{LEAST}{rule}"), &[]).warnings, Vec::<String>::new());
+    let warnings = good(&format!("{LEAST}{rule}[sweep]\nenabled = false\n"), &[]).warnings;
+    assert!(matches!(&warnings[..], [one] if one.contains("only a sweep comes back to it")), "{warnings:?}");
 }
 
 #[test]

@@ -55,7 +55,8 @@ async fn a_pause_holds_over_a_restart_and_when_it_ends_rows_leave_at_once() {
 async fn a_pause_says_since_when_by_whom_and_why_and_stays_as_it_was_when_it_is_set_again() {
     let desk = Desk::new("pause_says", TIERS);
     let db = desk.rig.db().await;
-    desk.says(&["pause", "rule", "unpaid", "--reason", "wrong \"due\""], 0, &["none of its orders is closed"]);
+    let says = ["none of its orders is closed", "no sweep of this relay.toml comes back to their orders"];
+    desk.says(&["pause", "rule", "unpaid", "--reason", "wrong \"due\""], 0, &says);
     let age = "update duebox.state set at = '2026-01-02 03:04:05Z' where name = 'pause.rule.unpaid'";
     assert_eq!(db.execute(age, &[]).await.unwrap(), 1);
     let already = "paused already: rule unpaid since 2026-01-02T03:04:05Z (";
@@ -77,7 +78,7 @@ async fn a_pause_says_since_when_by_whom_and_why_and_stays_as_it_was_when_it_is_
 
     let left = [
         "resumed: rule unpaid since 2026",
-        "found by the next sweep, or now",
+        "no sweep of this relay.toml finds the orders",
         "still paused: closer",
         "still paused: relay",
     ];
