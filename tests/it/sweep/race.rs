@@ -43,39 +43,6 @@ async fn an_order_with_a_payment_row_being_inserted_is_skipped() {
 }
 
 #[tokio::test]
-async fn a_payment_that_comes_while_the_order_is_closed_finds_it_closed_within_a_second() {
-    let mut shop = Shop::new("race_close_first").await;
-    shop.rule.every = Duration::from_millis(200);
-    shop.db.batch_execute(WAIT_IN_CLOSE).await.unwrap();
-    shop.orders(1..=1, "pending", LONG_AGO).await;
-    let barrier = shop.rig.db().await;
-    barrier.batch_execute("select pg_advisory_lock(1)").await.unwrap();
-    let running = shop.sweep();
-    wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
-    let payment = shop.rig.db().await;
-    let pid: i32 = payment.query_one("select pg_backend_pid()", &[]).await.unwrap().get(0);
-    let pay = async {
-        let started = Instant::now();
-        (payment.execute(PAY, &[&1_i64]).await.unwrap(), started.elapsed())
-    };
-    let release = async {
-        // The payment waits for the order, or has already been let through by the bound on the close.
-        let state = format!(
-            "pg_stat_activity where pid = {pid} and query like 'update%' and \
-            (wait_event_type = 'Lock' or state = 'idle')"
-        );
-        wait_until(secs(10), async || shop.count(&state).await == 1).await;
-        barrier.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
-    };
-    let ((paid, waited), ()) = tokio::join!(pay, release);
-    assert!(waited < Duration::from_millis(1_500), "the payment waited {waited:?}");
-    let wanted = if paid == 1 { ("paid", 0) } else { ("closed", 1) };
-    wait_until(secs(10), async || shop.status(1).await == wanted.0).await;
-    running.stop().await;
-    assert_eq!((shop.status(1).await.as_str(), shop.db.count("true").await), wanted);
-}
-
-#[tokio::test]
 async fn a_payment_never_waits_longer_than_a_second_for_a_close_that_hangs() {
     let shop = Shop::new("race_hanging_close").await;
     shop.db.batch_execute(WAIT_IN_CLOSE).await.unwrap();
@@ -84,10 +51,9 @@ async fn a_payment_never_waits_longer_than_a_second_for_a_close_that_hangs() {
     barrier.batch_execute("select pg_advisory_lock(1)").await.unwrap();
     let running = shop.sweep();
     wait_until(secs(10), async || waiting(&shop.db, "advisory").await).await;
-    let started = Instant::now();
-    let paid = shop.db.execute(PAY, &[&1_i64]).await.unwrap();
-    assert!(started.elapsed() < Duration::from_millis(1_500), "the payment waited {:?}", started.elapsed());
-    assert_eq!(paid, 1);
+    // Its own clock would count what a busy machine takes from it.
+    shop.db.batch_execute("set lock_timeout = '1s'").await.unwrap();
+    assert_eq!(shop.db.execute(PAY, &[&1_i64]).await.expect("the payment does not wait for a second"), 1);
     shop.wait_pass().await;
     barrier.batch_execute("select pg_advisory_unlock(1)").await.unwrap();
     running.stop().await;
