@@ -3,7 +3,7 @@
 use super::flight::Flight;
 use super::pauses::Paused;
 use super::wakefulness::Wakefulness;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,6 +90,8 @@ impl fmt::Display for Part {
 #[derive(Debug, Default)]
 pub struct Health {
     parts: Mutex<BTreeMap<Part, Option<String>>>,
+    /// What was logged of a part since it was well: two reasons that take turns are told once each.
+    told: Mutex<BTreeMap<Part, BTreeSet<String>>>,
     beats: Mutex<BTreeMap<String, (Instant, Duration)>>,
     worked: Mutex<BTreeMap<Part, Instant>>,
     wakefulness: Mutex<Wakefulness>,
@@ -104,19 +106,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Reasons of one trouble that are remembered; a reason with a figure in it may be another each time.
+const REASONS: usize = 16;
+
 impl Health {
-    /// Reports a problem; logged when it is new or has changed.
+    /// Reports a problem; logged when it is new, or its reason is.
     pub fn problem(&self, part: &Part, reason: &str) {
-        let before = lock(&self.parts).insert(part.clone(), Some(reason.to_owned()));
-        if before != Some(Some(reason.to_owned())) {
+        lock(&self.parts).insert(part.clone(), Some(reason.to_owned()));
+        if self.is_news(part, reason) {
             tracing::warn!(part = %part, "{part}: {reason}");
         }
+    }
+
+    fn is_news(&self, part: &Part, reason: &str) -> bool {
+        let mut told = lock(&self.told);
+        let told = told.entry(part.clone()).or_default();
+        if told.len() == REASONS {
+            told.clear();
+        }
+        told.insert(reason.to_owned())
     }
 
     /// Reports that a part works; logged when it did not before.
     pub fn well(&self, part: &Part) {
         lock(&self.worked).insert(part.clone(), Instant::now());
         if let Some(Some(_)) = lock(&self.parts).insert(part.clone(), None) {
+            lock(&self.told).remove(part);
             tracing::info!(part = %part, "{part}: works again");
         }
     }
@@ -130,6 +145,7 @@ impl Health {
     /// Forgets a part that no longer exists.
     pub fn forget(&self, part: &Part) {
         if lock(&self.parts).remove(part).is_some() {
+            lock(&self.told).remove(part);
             tracing::info!(part = %part, "{part}: no longer in trouble");
         }
     }
@@ -137,6 +153,7 @@ impl Health {
     /// Forgets who consumes, without a word: it is not known any more.
     pub fn forget_consumers(&self) {
         lock(&self.parts).retain(|part, _| !matches!(part, Part::Consumers(_)));
+        lock(&self.told).retain(|part, _| !matches!(part, Part::Consumers(_)));
     }
 
     /// Every part that is unwell, with its reason.
@@ -263,6 +280,16 @@ mod tests {
         health.well(&Part::Tier("t".into()));
         assert!(health.ready());
         assert_eq!(health.problems().len(), 2);
+    }
+
+    #[test]
+    fn reasons_that_take_turns_are_told_once_each_until_all_is_well() {
+        let (health, part) = (Health::default(), Part::RabbitMq);
+        let news = |reason| health.is_news(&part, reason);
+        assert_eq!(["refused", "reset", "refused", "reset"].map(news), [true, true, false, false]);
+        health.problem(&part, "reset");
+        health.well(&part);
+        assert!(news("reset"), "it is another trouble");
     }
 
     #[test]
