@@ -170,6 +170,8 @@ pub struct Outgoing<'a> {
     pub row_key: bool,
     /// Ask for it back if nothing is bound.
     pub mandatory: bool,
+    /// What the plugin is asked to wait, for a hop of its kind.
+    pub wait: Option<Duration>,
     /// When it must reach its consumer, microseconds since the Unix epoch.
     pub due: i64,
 }

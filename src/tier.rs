@@ -4,6 +4,7 @@
 //! every comparison uses one clock, the database's.
 
 mod nearest;
+mod route;
 mod target;
 
 use std::collections::BTreeMap;
@@ -11,10 +12,14 @@ use std::fmt;
 use std::time::Duration;
 
 pub use nearest::{hint, nearest};
+pub use route::{Route, RowTimes, Way};
 pub use target::Target;
 
 /// Longest `x-message-ttl` that RabbitMQ takes: ten years. Above it a declare is refused with 406.
 pub const MAX_DELAY: Duration = Duration::from_millis(315_360_000_000);
+
+/// Longest delay that the plugin takes: it counts milliseconds in 32 bits. A row with more left waits in Postgres.
+pub const MAX_PLUGIN_DELAY: Duration = Duration::from_millis(u32::MAX as u64);
 
 /// Shortest delay: the broker counts in whole milliseconds, and 0 means "drop unless deliverable at once".
 pub const MIN_DELAY: Duration = Duration::from_millis(1);
@@ -95,6 +100,18 @@ pub enum Kind {
         /// The queue that holds messages meanwhile.
         queue: DelayQueue,
     },
+    /// In Postgres until due, then straight to the target.
+    Hold {
+        /// The delay of rows without a `due_at` of their own; `None`: each row must bring one.
+        delay: Option<Duration>,
+    },
+    /// In an exchange of type `x-delayed-message`, which keeps each message for a time of its own.
+    Plugin {
+        /// The delay of rows without a `due_at` of their own; `None`: each row must bring one.
+        delay: Option<Duration>,
+        /// The exchange; the target behind it is bound to it.
+        exchange: String,
+    },
 }
 
 /// One `[tier.NAME]` of `relay.toml`, checked and complete.
@@ -108,117 +125,6 @@ pub struct Tier {
     pub target: Target,
     /// Publish with the `mandatory` flag, so that an unroutable message comes back instead of vanishing.
     pub mandatory: bool,
-}
-
-/// Which way a message takes now.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Route {
-    /// To this hop.
-    Publish {
-        /// Where to publish.
-        hop: Hop,
-        /// It is the delay queue: the message arrives one delay from now.
-        delayed: bool,
-        /// The row chose the routing key, so an unroutable message is the row's own fault.
-        row_key: bool,
-    },
-    /// It stays in Postgres until this time (microseconds since the Unix epoch).
-    Hold(i64),
-    /// The row contradicts its tier and can never be published as it is.
-    Bad(String),
-}
-
-/// What [`Tier::route`] needs to know of a row; times in microseconds since the Unix epoch.
-#[derive(Debug, Clone, Copy)]
-pub struct RowTimes {
-    /// The row's `created_at`.
-    pub created_at: i64,
-    /// The row's own `due_at`, if it has one.
-    pub due_at: Option<i64>,
-    /// The claim's `now()`.
-    pub now: i64,
-}
-
-impl Tier {
-    /// The delay of this tier; zero for `direct`.
-    #[must_use]
-    pub fn delay(&self) -> Duration {
-        match &self.kind {
-            Kind::Direct => Duration::ZERO,
-            Kind::Queue { delay, .. } => *delay,
-        }
-    }
-
-    /// When a row of this tier must reach its consumer, in microseconds since the Unix epoch.
-    #[must_use]
-    pub fn due(&self, times: &RowTimes) -> i64 {
-        times.due_at.unwrap_or_else(|| times.created_at.saturating_add(micros(self.delay())))
-    }
-
-    /// The hop of the target for a row with this `routing_key`; `Err` says why there is none.
-    fn target_hop(&self, row_key: Option<&str>) -> Result<(Hop, bool), String> {
-        let fixed = |hop| match row_key {
-            None => Ok((hop, false)),
-            Some(key) => Err(format!(
-                "routing_key {key:?} on a row of tier '{}', whose target has a fixed way; leave routing_key null, or \
-                 use a tier whose target is an exchange without a routing_key",
-                self.name
-            )),
-        };
-        match &self.target {
-            Target::Queue(queue) => fixed(Hop::queue(queue)),
-            Target::Exchange { exchange, routing_key: Some(key), .. } => {
-                fixed(Hop { exchange: exchange.clone(), routing_key: key.clone() })
-            }
-            Target::Exchange { exchange, routing_key: None, .. } => match row_key {
-                Some(key) => Ok((Hop { exchange: exchange.clone(), routing_key: key.to_owned() }, true)),
-                None => Err(format!(
-                    "routing_key is null, and the target of tier '{}' is exchange '{exchange}' without a key of its own",
-                    self.name
-                )),
-            },
-        }
-    }
-
-    /// Which way a row takes at `times.now`.
-    ///
-    /// A delay queue releases in order of arrival, so it may hold only messages of (nearly) equal delay: a row that is
-    /// late, or early, or has a due time of its own waits in Postgres instead, and nobody waits behind it
-    /// (measured: one message with a shorter expiration behind a fresh one came 4-5 s late).
-    #[must_use]
-    pub fn route(&self, times: &RowTimes, row_key: Option<&str>) -> Route {
-        let (target, row_key) = match self.target_hop(row_key) {
-            Ok(found) => found,
-            Err(reason) => return Route::Bad(reason),
-        };
-        let due = self.due(times);
-        let left = due.saturating_sub(times.now);
-        match &self.kind {
-            _ if left <= 0 => Route::Publish { hop: target, delayed: false, row_key },
-            Kind::Direct if times.due_at.is_some() => Route::Hold(due),
-            Kind::Direct => Route::Publish { hop: target, delayed: false, row_key },
-            Kind::Queue { delay, late_tolerance, queue } => {
-                let behind = micros(*delay).saturating_sub(left);
-                if behind < 0 {
-                    Route::Hold(due.saturating_sub(micros(*delay)))
-                } else if behind > micros(*late_tolerance) {
-                    Route::Hold(due)
-                } else {
-                    Route::Publish { hop: queue.hop.clone(), delayed: true, row_key }
-                }
-            }
-        }
-    }
-
-    /// The hops that every row of this tier goes to; empty when rows bring their own keys.
-    #[must_use]
-    pub fn fixed_hops(&self) -> Vec<Hop> {
-        let mut hops: Vec<Hop> = self.target_hop(None).map(|(hop, _)| hop).into_iter().collect();
-        if let Kind::Queue { queue, .. } = &self.kind {
-            hops.push(queue.hop.clone());
-        }
-        hops
-    }
 }
 
 /// How far behind its tier a row may be by default: 1 s or 1 % of the delay, the larger, at most 10 s and at most half
@@ -256,74 +162,6 @@ fn micros(duration: Duration) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    const S: i64 = 1_000_000;
-
-    fn queue_tier(delay_s: u64) -> Tier {
-        let delay = Duration::from_secs(delay_s);
-        let name = "duebox.t".to_owned();
-        Tier {
-            name: "t".into(),
-            kind: Kind::Queue {
-                delay,
-                late_tolerance: default_late_tolerance(delay),
-                queue: DelayQueue { hop: Hop::queue(&name), name, arguments: Arguments::new() },
-            },
-            target: Target::Queue("due".into()),
-            mandatory: true,
-        }
-    }
-
-    fn times(created_at: i64, due_at: Option<i64>, now: i64) -> RowTimes {
-        RowTimes { created_at, due_at, now }
-    }
-
-    fn to(queue: &str) -> Route {
-        Route::Publish { hop: Hop::queue(queue), delayed: queue == "duebox.t", row_key: false }
-    }
-
-    #[test]
-    fn a_fresh_row_takes_the_delay_queue() {
-        let tier = queue_tier(1800);
-        assert_eq!(tier.route(&times(0, None, 0), None), to("duebox.t"));
-        assert_eq!(tier.route(&times(0, None, 10 * S), None), to("duebox.t"), "on the tolerance");
-    }
-
-    #[test]
-    fn a_late_row_waits_in_postgres_until_due_then_goes_straight() {
-        let tier = queue_tier(1800);
-        assert_eq!(tier.route(&times(0, None, 10 * S + 1), None), Route::Hold(1800 * S));
-        assert_eq!(tier.route(&times(0, None, 1800 * S), None), to("due"));
-        assert_eq!(tier.route(&times(0, None, 9999 * S), None), to("due"));
-    }
-
-    #[test]
-    fn a_row_with_more_time_left_than_the_delay_is_held_until_exactly_the_delay_is_left() {
-        let tier = queue_tier(60);
-        assert_eq!(tier.route(&times(0, Some(100 * S), 0), None), Route::Hold(40 * S));
-        assert_eq!(tier.route(&times(0, Some(100 * S), 40 * S), None), to("duebox.t"));
-        assert_eq!(tier.route(&times(0, Some(30 * S), 0), None), Route::Hold(30 * S), "less left than the delay");
-    }
-
-    #[test]
-    fn a_direct_tier_holds_a_row_with_a_due_time() {
-        let tier = Tier { kind: Kind::Direct, ..queue_tier(1) };
-        assert_eq!(tier.route(&times(0, None, 5), None), to("due"));
-        assert_eq!(tier.route(&times(0, Some(9), 5), None), Route::Hold(9));
-        assert_eq!(tier.route(&times(0, Some(9), 9), None), to("due"));
-    }
-
-    #[test]
-    fn a_row_key_is_wanted_exactly_where_the_target_has_none() {
-        let mut tier = Tier { kind: Kind::Direct, ..queue_tier(1) };
-        assert!(matches!(tier.route(&times(0, None, 0), Some("k")), Route::Bad(_)));
-        tier.target = Target::Exchange { exchange: "x".into(), exchange_type: None, routing_key: None, queue: None };
-        let hop = Hop { exchange: "x".into(), routing_key: "k".into() };
-        assert_eq!(tier.route(&times(0, None, 0), Some("k")), Route::Publish { hop, delayed: false, row_key: true });
-        assert!(matches!(tier.route(&times(0, None, 0), None), Route::Bad(_)));
-        assert!(tier.fixed_hops().is_empty());
-    }
 
     #[test]
     fn the_late_tolerance_follows_its_four_bounds() {
@@ -346,27 +184,5 @@ mod tests {
         assert_eq!(plain, name(&[("a", Argument::Int(1))]));
         assert_ne!(plain, name(&[("a", Argument::Int(2))]));
         assert_ne!(plain, name(&[("a", Argument::Text("1".into()))]));
-    }
-
-    proptest! {
-        #[test]
-        fn no_row_is_ever_sent_to_arrive_before_it_is_due(
-            delay in 1u64..100_000, created in -10_000_000i64..10_000_000, own in any::<bool>(),
-            due in -200_000_000_000i64..200_000_000_000, now in -200_000_000_000i64..200_000_000_000,
-        ) {
-            let tier = queue_tier(delay);
-            let times = times(created, own.then_some(due), now);
-            let due = tier.due(&times);
-            match tier.route(&times, None) {
-                Route::Publish { hop, .. } if hop == Hop::queue("due") => prop_assert!(now >= due),
-                Route::Publish { .. } => {
-                    let arrives = now + micros(tier.delay());
-                    prop_assert!(arrives >= due);
-                    prop_assert!(arrives - due <= micros(default_late_tolerance(tier.delay())));
-                }
-                Route::Hold(until) => prop_assert!(until > now && until <= due),
-                Route::Bad(reason) => prop_assert!(false, "{}", reason),
-            }
-        }
     }
 }

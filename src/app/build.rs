@@ -161,6 +161,7 @@ pub(crate) fn broker(rabbitmq: &RabbitMq, max_message_bytes: usize) -> anyhow::R
         endpoints: rabbitmq.urls.iter().map(endpoint).collect(),
         heartbeat: rabbitmq.heartbeat,
         connect_timeout: rabbitmq.connect_timeout,
+        topology: rabbitmq.topology,
         topology_check: rabbitmq.topology_check,
         max_message_bytes,
         consumed_here: BTreeSet::new(),

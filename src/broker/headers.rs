@@ -17,6 +17,9 @@ pub(super) const TIER: &str = "x-duebox-tier";
 /// Header with the business id.
 pub(super) const KEY: &str = "x-duebox-key";
 
+/// Header that tells the delayed-message plugin what to wait, in milliseconds.
+const PLUGIN_DELAY: &str = "x-delay";
+
 /// AMQP delivery mode: on disk. Kept by quorum delay queues for what they dead-letter, too.
 const PERSISTENT: u8 = 2;
 
@@ -67,6 +70,9 @@ fn headers(out: &Outgoing<'_>, batch: u64) -> Result<FieldTable, String> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     ours("x-duebox-published", AMQPValue::LongLongInt(i64::try_from(now).unwrap_or(i64::MAX)))?;
     ours("x-duebox-attempt", AMQPValue::LongInt(message.attempts.saturating_add(1)))?;
+    if let Some(wait) = out.wait.filter(|wait| !wait.is_zero()) {
+        table.insert(PLUGIN_DELAY.into(), AMQPValue::LongLongInt(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)));
+    }
     Ok(table)
 }
 
@@ -154,7 +160,7 @@ mod tests {
     #[test]
     fn ours_are_written_last_and_reserved_ones_never_pass() {
         let message = message();
-        let out = Outgoing { message: &message, hop: Hop::queue("q"), row_key: false, mandatory: true, due: 5_000_000 };
+        let out = Outgoing { message: &message, hop: Hop::queue("q"), row_key: false, mandatory: true, wait: None, due: 5_000_000 };
         let properties = properties(&out, 42).unwrap();
         let table = properties.headers().as_ref().unwrap().inner();
         let get = |name: &str| table.iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| value.clone());

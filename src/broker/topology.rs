@@ -3,11 +3,13 @@
 //! Every step has a channel of its own, because a refusal closes the channel it came on.
 
 mod inspect;
+mod plugin;
 mod report;
 
 use super::error::{Error, within};
 use super::headers::short;
 use super::link::Settings;
+use crate::config::Topology;
 use crate::tier::{Argument, Arguments, DelayQueue, Kind, Target, Tier};
 pub use inspect::{Inspection, inspect};
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
@@ -16,13 +18,14 @@ use lapin::{Channel, Connection, ExchangeKind, Queue};
 pub(super) use report::{Problem, Report};
 use std::collections::BTreeSet;
 
+const ACCESS_REFUSED: u16 = 403;
 const NOT_FOUND: u16 = 404;
 const PRECONDITION_FAILED: u16 = 406;
 
 /// How often a target queue that we declare hands a message out again: in effect for ever, to every version.
 const REDELIVERIES: i64 = 1_000_000_000;
 
-/// Declares what is missing for `tiers` and checks the rest.
+/// Declares what is missing for `tiers`, where that is ours to do, and checks the rest.
 ///
 /// # Errors
 /// The connection failed; what is wrong with the topology is in the report.
@@ -33,7 +36,17 @@ pub(super) async fn ensure(
     known: BTreeSet<String>,
 ) -> Result<Report, Error> {
     let mut check = Check { connection, settings, known, report: Report::default() };
-    for tier in tiers {
+    if settings.topology == Topology::Off {
+        return Ok(check.report);
+    }
+    // The plugin's last: a broker without it closes the whole connection.
+    let plugin = |tier: &&Tier| matches!(tier.kind, Kind::Plugin { .. });
+    for tier in tiers.iter().filter(|tier| !plugin(tier)).chain(tiers.iter().filter(plugin)) {
+        if let Kind::Plugin { exchange, .. } = &tier.kind
+            && !check.plugin(tier, exchange).await?
+        {
+            break;
+        }
         let target = check.target(tier).await?;
         let delay = check.delay(tier).await?;
         check.report.consumers.insert(tier.name.clone(), (target, delay));
@@ -78,6 +91,16 @@ impl Check<'_> {
 
     fn problem(&mut self, tier: &Tier, mismatch: bool, text: String) {
         self.report.problems.push(Problem { tier: tier.name.clone(), text, mismatch });
+    }
+
+    /// Whether the topology is the user's, who alone makes what is missing.
+    fn verifies(&self) -> bool {
+        self.settings.topology != Topology::Declare
+    }
+
+    fn missing(&mut self, tier: &Tier, what: &str) {
+        let text = format!("{what} is missing; declare it, or let duebox do it with rabbitmq.topology = \"declare\"");
+        self.problem(tier, false, text);
     }
 
     async fn passive(&self, queue: &str) -> Result<Result<Queue, Refusal>, Error> {
@@ -134,6 +157,10 @@ impl Check<'_> {
                  after 3 minutes"
             );
         }
+        if self.verifies() {
+            self.missing(tier, &format!("target queue '{queue}'"));
+            return Ok(None);
+        }
         let mut arguments = Arguments::from([("x-queue-type".to_owned(), Argument::Text("quorum".to_owned()))]);
         let plain = arguments.clone();
         // From 4.0 on a quorum queue drops a message after 20 redeliveries unless told otherwise. Not by -1: to brokers
@@ -181,6 +208,10 @@ impl Check<'_> {
     /// An exchange that must be there, or is declared when its type is known.
     async fn exchange(&mut self, tier: &Tier, exchange: &str, kind: Option<&str>) -> Result<(), Error> {
         let Err(refusal) = self.exchange_there(exchange).await? else { return Ok(()) };
+        if refusal.code == NOT_FOUND && self.verifies() {
+            self.missing(tier, &format!("exchange '{exchange}'"));
+            return Ok(());
+        }
         let text = match kind {
             Some(kind) if refusal.code == NOT_FOUND => {
                 let what = format!("declare exchange '{exchange}'");
@@ -201,6 +232,9 @@ impl Check<'_> {
     }
 
     async fn bind(&mut self, tier: &Tier, queue: &str, exchange: &str, key: &str) -> Result<(), Error> {
+        if self.verifies() {
+            return Ok(());
+        }
         let what = format!("bind queue '{queue}' to exchange '{exchange}' with key '{key}'");
         let options = QueueBindOptions::default();
         let bound = self
@@ -237,7 +271,14 @@ impl Check<'_> {
                  did, or rabbitmq.urls names brokers that are no cluster and this is another; it is declared again, and only a rule's sweep closes the orders whose messages it had"
             );
         }
+        let passive = if self.verifies() { Some(self.passive(&queue.name).await?) } else { None };
+        if let Some(Err(Refusal { code: NOT_FOUND, .. })) = passive {
+            self.missing(tier, &format!("delay queue '{}'", queue.name));
+            return Ok(None);
+        }
         let consumers = match self.declare(&queue.name, &queue.arguments).await? {
+            // There, and who may not declare cannot compare its arguments.
+            Err(Refusal { code: ACCESS_REFUSED, .. }) if let Some(Ok(found)) = passive => Some(found.consumer_count()),
             Ok(found) => {
                 self.report.declared.insert(queue.name.clone());
                 Some(found.consumer_count())

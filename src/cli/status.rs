@@ -163,7 +163,7 @@ impl Status<'_> {
             .values()
             .filter_map(|tier| match &tier.kind {
                 Kind::Queue { queue, .. } => Some(&queue.name),
-                Kind::Direct => None,
+                Kind::Direct | Kind::Hold { .. } | Kind::Plugin { .. } => None,
             })
             .collect();
         overview.queues.iter().filter(|queue| !current.contains(queue)).collect()

@@ -5,6 +5,7 @@ use super::table::{Entry, dotted};
 use super::units::show_duration;
 use super::{ConfigError, Loaded};
 use crate::tier::{Kind, Target, Tier};
+use std::time::Duration;
 
 /// The tables in the order of `relay.toml`.
 const ORDER: [&str; 9] = ["postgres", "rabbitmq", "outbox", "relay", "tier", "rule", "sweep", "admin", "log"];
@@ -60,6 +61,11 @@ pub fn report(loaded: &Result<Loaded, ConfigError>) -> String {
     text
 }
 
+/// How long rows wait that have no due time of their own.
+fn wait(delay: Option<Duration>) -> String {
+    delay.map_or_else(|| "until each row's due_at".to_owned(), show_duration)
+}
+
 /// A tier in words.
 fn describe(tier: &Tier) -> String {
     let target = match &tier.target {
@@ -69,6 +75,10 @@ fn describe(tier: &Tier) -> String {
     };
     match &tier.kind {
         Kind::Direct => format!("direct to {target}"),
+        Kind::Hold { delay } => format!("{} in the outbox, then to {target}", wait(*delay)),
+        Kind::Plugin { delay, exchange } => {
+            format!("{} in exchange '{exchange}', which the plugin keeps, then to {target}", wait(*delay))
+        }
         Kind::Queue { delay, queue, .. } => {
             let through = if queue.hop.exchange.is_empty() { String::new() } else { format!(" through {}", queue.hop) };
             format!("{} in delay queue '{}'{through}, then to {target}", show_duration(*delay), queue.name)

@@ -7,10 +7,13 @@ use super::delay_queue::{QUEUE_KEYS, read_delay_queue};
 use super::shape::{MAX_AMQP_NAME, Shape, boolean, choice, duration, quote, text, text_or_empty};
 use super::table::{Reader, Table};
 use super::units::show_duration;
-use crate::tier::{Hop, Kind, MAX_DELAY, MIN_DELAY, Target, Tier, default_late_tolerance, nearest};
+use crate::tier::{Hop, Kind, MAX_DELAY, MAX_PLUGIN_DELAY, MIN_DELAY, Target, Tier, default_late_tolerance, nearest};
 
 /// Longest tier name: with `duebox.`, the longest delay in milliseconds and the hash it still fits an AMQP name.
 pub(crate) const MAX_NAME: usize = MAX_AMQP_NAME - "duebox..315360000000.ffffff".len();
+
+/// The plugin's exchange in front of target queues, where the user has none of his own.
+const PLUGIN_EXCHANGE: &str = "duebox.delayed";
 
 /// From here on a delay queue has to outlive upgrades and restarts of the broker, so it is worth a warning.
 const LONG_DELAY: Duration = Duration::from_secs(7 * 86_400);
@@ -53,25 +56,23 @@ pub(crate) fn check_name(table: &mut Table<'_>, name: &str) {
     }
 }
 
-/// The kinds of this version.
+/// The kinds, as they are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KindName {
     Direct,
     Queue,
+    Hold,
+    Plugin,
 }
 
-/// `direct` or `queue`; the other two of the design are answered with their own sentence.
 fn kind() -> Shape<KindName> {
-    let known = choice(&[("direct", KindName::Direct), ("queue", KindName::Queue)], |kind| match kind {
-        KindName::Direct => quote("direct"),
-        KindName::Queue => quote("queue"),
-    });
-    Shape::new(known.show, move |raw| match raw.text() {
-        Some(kind @ ("hold" | "plugin")) => {
-            Err(format!("must be \"direct\" or \"queue\": \"{kind}\" is not in this version yet"))
-        }
-        _ => (known.read)(raw),
-    })
+    const NAMES: [(&str, KindName); 4] = [
+        ("direct", KindName::Direct),
+        ("queue", KindName::Queue),
+        ("hold", KindName::Hold),
+        ("plugin", KindName::Plugin),
+    ];
+    choice(&NAMES, |kind| NAMES.iter().find(|(_, known)| known == kind).map_or_else(String::new, |(name, _)| quote(name)))
 }
 
 /// Reads one tier; `None` after a problem, which is noted.
@@ -80,10 +81,15 @@ fn read_tier(mut table: Table<'_>, name: &str) -> Option<Tier> {
     let default = if table.has("delay") { KindName::Queue } else { KindName::Direct };
     let kind_name = table.or("kind", default, &kind());
     let target = read_target(&mut table);
+    if kind_name == KindName::Plugin {
+        table.refuse("mandatory", "must not be set for kind \"plugin\": the plugin returns every message that it keeps");
+    }
     let mandatory = table.or("mandatory", true, &boolean());
     let kind = match kind_name {
         KindName::Direct => read_direct(&mut table),
         KindName::Queue => read_queue(&mut table, name, target.as_ref()),
+        KindName::Hold => read_hold(&mut table),
+        KindName::Plugin => read_plugin(&mut table, name, target.as_ref()),
     };
     table.finish();
     Some(Tier { name: name.to_owned(), kind: kind?, target: target?, mandatory })
@@ -96,6 +102,35 @@ fn read_direct(table: &mut Table<'_>) -> Option<Kind> {
         table.refuse(key, "must not be set for kind \"direct\": it belongs to tiers with a delay");
     }
     Some(Kind::Direct)
+}
+
+/// Rows wait in Postgres, so there is no delay queue to speak of.
+fn read_hold(table: &mut Table<'_>) -> Option<Kind> {
+    let delay = table.optional("delay", &duration(MIN_DELAY..=MAX_DELAY));
+    for key in QUEUE_KEYS {
+        table.refuse(key, "must not be set for kind \"hold\": rows wait in Postgres, not in a delay queue");
+    }
+    Some(Kind::Hold { delay })
+}
+
+/// The plugin's exchange: that of the target, or one of ours in front of the target queue.
+fn read_plugin(table: &mut Table<'_>, name: &str, target: Option<&Target>) -> Option<Kind> {
+    let delay = table.optional("delay", &duration(MIN_DELAY..=MAX_PLUGIN_DELAY));
+    let exchange = match target {
+        Some(Target::Exchange { exchange, .. }) => {
+            table.refuse("exchange", "must not be set beside an exchange of the target, which is the plugin's");
+            Some(exchange.clone())
+        }
+        _ => Some(table.or("exchange", PLUGIN_EXCHANGE.to_owned(), &text(MAX_AMQP_NAME))),
+    };
+    for key in QUEUE_KEYS.into_iter().filter(|key| *key != "exchange") {
+        table.refuse(key, "must not be set for kind \"plugin\": there is no delay queue");
+    }
+    table.reader.warnings.push(format!(
+        "tier.{name} uses the delayed-message plugin: it is archived and does not run on RabbitMQ 4.3 and later, keeps one \
+         copy that a lost node takes along, and reports nothing that leads nowhere; kind \"hold\" or \"queue\" loses nothing"
+    ));
+    Some(Kind::Plugin { delay, exchange: exchange? })
 }
 
 /// The delay and its queue.
@@ -167,7 +202,9 @@ fn exchange_type() -> Shape<String> {
         |name| quote(name),
         |raw| match raw.text() {
             Some("x-delayed-message") => {
-                Err("must not be \"x-delayed-message\": it returns messages that it keeps".to_owned())
+                Err("must not be \"x-delayed-message\": for that exchange give the tier kind = \"plugin\", and here the type \
+                     behind it"
+                    .to_owned())
             }
             Some(name) if matches!(name, "direct" | "topic" | "fanout" | "headers") => Ok(name.to_owned()),
             Some(name) if name.starts_with("x-") && name.len() <= MAX_AMQP_NAME => Ok(name.to_owned()),

@@ -3,7 +3,7 @@
 use super::{Fate, Outgoing};
 use crate::backoff::Backoff;
 use crate::message::{Bounds, Row};
-use crate::tier::{Hop, Route, RowTimes, Tier};
+use crate::tier::{Hop, Route, RowTimes, Tier, Way};
 use crate::verdict::Verdict;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,11 +41,16 @@ pub(crate) fn plan<'a>(
         let times = RowTimes { created_at: message.created_at, due_at: message.due_at, now };
         let due = tier.due(&times);
         match tier.route(&times, message.routing_key.as_deref()) {
-            Route::Publish { hop, delayed, row_key } => match gate(&hop) {
+            Route::Publish { hop, way, row_key } => match gate(&hop) {
                 None => {
                     // `mandatory = false` is the user's word about the target; whether our own delay queue is there is ours.
-                    let mandatory = tier.mandatory || delayed;
-                    plan.outgoing.push(Outgoing { message, hop, row_key, mandatory, due });
+                    let (mandatory, wait) = match way {
+                        Way::Straight => (tier.mandatory, None),
+                        Way::DelayQueue => (true, None),
+                        // It returns every message that it keeps, as if nothing were bound.
+                        Way::Plugin(wait) => (false, Some(wait)),
+                    };
+                    plan.outgoing.push(Outgoing { message, hop, row_key, mandatory, wait, due });
                 }
                 Some(wait) => plan.decided.push((row.id, later(retry_at(due, now, wait), None))),
             },

@@ -1,5 +1,6 @@
 //! A committed row reaches its queue, once, on time, with everything it carried.
 
+mod kinds;
 mod memory;
 mod on_time;
 mod own_time;

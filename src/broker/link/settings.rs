@@ -2,6 +2,7 @@
 
 use secrecy::SecretString;
 use std::collections::BTreeSet;
+use crate::config::Topology;
 use std::time::Duration;
 
 /// Where a broker is.
@@ -28,6 +29,8 @@ pub struct Settings {
     pub heartbeat: Duration,
     /// Bound on a whole connect, and on each step of setting up a channel.
     pub connect_timeout: Duration,
+    /// What is done about exchanges and queues that are missing.
+    pub topology: Topology,
     /// How often the topology is checked.
     pub topology_check: Duration,
     /// Largest message body in bytes.

@@ -4,6 +4,7 @@ use super::{Check, NOT_FOUND, Refusal, Report};
 use crate::broker::error::Error;
 use crate::broker::link::{Endpoint, Settings};
 use crate::broker::socket;
+use crate::config::Topology;
 use crate::tier::{Kind, Target, Tier};
 use std::collections::BTreeSet;
 
@@ -32,25 +33,30 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
                     found.notes.push(format!("tier {}: nobody consumes target queue '{queue}'", tier.name));
                 }
                 Ok(_) => {}
-                Err(refusal) => found.missing(tier, "target queue", queue, &refusal),
+                Err(refusal) => found.missing(settings, tier, "target queue", queue, &refusal),
             }
         }
         if let Target::Exchange { exchange, exchange_type, .. } = &tier.target
             && let Err(refusal) = check.exchange_there(exchange).await?
         {
             match exchange_type {
-                Some(_) => found.missing(tier, "exchange", exchange, &refusal),
+                Some(_) => found.missing(settings, tier, "exchange", exchange, &refusal),
                 None => found.problems.push(format!(
                     "tier {}: exchange '{exchange}' is missing ({}); declare it, or give exchange_type so that `run` does",
                     tier.name, refusal.code
                 )),
             }
         }
+        if let Kind::Plugin { exchange, .. } = &tier.kind
+            && let Err(refusal) = check.exchange_there(exchange).await?
+        {
+            found.missing(settings, tier, "exchange", exchange, &refusal);
+        }
         if let Kind::Queue { queue, .. } = &tier.kind {
             match check.passive(&queue.name).await? {
                 // It is there, so declaring it creates nothing and compares its arguments.
                 Ok(_) => drop(check.delay_queue(tier, queue).await?),
-                Err(refusal) => found.missing(tier, "delay queue", &queue.name, &refusal),
+                Err(refusal) => found.missing(settings, tier, "delay queue", &queue.name, &refusal),
             }
         }
     }
@@ -61,9 +67,14 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
 }
 
 impl Inspection {
-    fn missing(&mut self, tier: &Tier, what: &str, queue: &str, refusal: &Refusal) {
+    fn missing(&mut self, settings: &Settings, tier: &Tier, what: &str, queue: &str, refusal: &Refusal) {
         let Refusal { code, text } = refusal;
-        if *code == NOT_FOUND {
+        if *code == NOT_FOUND && settings.topology != Topology::Declare {
+            self.problems.push(format!(
+                "tier {}: {what} '{queue}' is missing; declare it, or let `run` do it with rabbitmq.topology = \"declare\"",
+                tier.name
+            ));
+        } else if *code == NOT_FOUND {
             self.notes.push(format!("tier {}: {what} '{queue}' is not there yet; `run` declares it", tier.name));
         } else {
             self.problems.push(format!("tier {}: {what} '{queue}': {code} {text}", tier.name));

@@ -7,7 +7,7 @@ use crate::rule::utc;
 use crate::tier::{Kind, Route, RowTimes, Tier};
 use crate::words::{age, shown};
 use serde::Serialize;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// One message as it is shown.
 #[derive(Serialize)]
@@ -105,6 +105,10 @@ fn sent_to(message: &Message, tier: Option<&Tier>, at: SystemTime) -> String {
             }
             format!("since {} in {target}, or with whoever consumes it", utc(until))
         }
-        Kind::Queue { .. } | Kind::Direct => format!("in {target}, or with whoever consumes it"),
+        Kind::Plugin { exchange, .. } if delayed => {
+            let left = Duration::from_micros(u64::try_from(due.saturating_sub(micros(at))).unwrap_or(0));
+            format!("kept by the plugin in exchange '{exchange}' until {}, or gone with it", utc(at + left))
+        }
+        Kind::Queue { .. } | Kind::Direct | Kind::Hold { .. } | Kind::Plugin { .. } => format!("in {target}, or with whoever consumes it"),
     }
 }

@@ -75,7 +75,7 @@ fn a_delay_queue_has_the_arguments_that_lose_nothing() {
     let loaded = good(&text, &[]);
     let queue = |name: &str| match &loaded.config.tiers[name].kind {
         Kind::Queue { queue, .. } => queue.clone(),
-        Kind::Direct => panic!("{name} is direct"),
+        other @ (Kind::Direct | Kind::Hold { .. } | Kind::Plugin { .. }) => panic!("{name} is {other:?}"),
     };
     let text = |value: &str| Argument::Text(value.to_owned());
     let expect = |pairs: &[(&str, Argument)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect();
