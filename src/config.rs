@@ -119,7 +119,8 @@ fn read(mut root: table::Table<'_>) -> Option<Config> {
         let unused = "postgres.listen_url is not used: with outbox.wake = \"poll\" nobody listens";
         root.reader.warnings.push(unused.to_owned());
     }
-    let tiers = tiers::read_tiers(root.section("tier"));
+    let theirs = rabbitmq.as_ref().is_some_and(|rabbitmq| rabbitmq.topology != Topology::Declare);
+    let tiers = tiers::read_tiers(root.section("tier"), theirs);
     tiers::check_together(root.reader, &tiers);
     let sweep = Sweep::read(root.section("sweep"));
     let rules = rule::read_rules(root.section("rule"), &tiers, &sweep);

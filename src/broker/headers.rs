@@ -160,7 +160,14 @@ mod tests {
     #[test]
     fn ours_are_written_last_and_reserved_ones_never_pass() {
         let message = message();
-        let out = Outgoing { message: &message, hop: Hop::queue("q"), row_key: false, mandatory: true, wait: None, due: 5_000_000 };
+        let out = Outgoing {
+            message: &message,
+            hop: Hop::queue("q"),
+            row_key: false,
+            mandatory: true,
+            wait: None,
+            due: 5_000_000,
+        };
         let properties = properties(&out, 42).unwrap();
         let table = properties.headers().as_ref().unwrap().inner();
         let get = |name: &str| table.iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| value.clone());

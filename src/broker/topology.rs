@@ -286,8 +286,12 @@ impl Check<'_> {
             Err(Refusal { code: PRECONDITION_FAILED, text }) => {
                 let wanted: Vec<String> =
                     queue.arguments.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-                let cure = "duebox never deletes a queue: give the tier another queue name, drain and delete the old \
-                            queue, or set these arguments to what the queue has";
+                let cure = if self.verifies() {
+                    "say in `delay`, `target`, `queue_type` and `arguments` of the tier what the queue has"
+                } else {
+                    "duebox never deletes a queue: give the tier another queue name, drain and delete the old queue, or \
+                     set these arguments to what the queue has"
+                };
                 let name = &queue.name;
                 let wanted = wanted.join(", ");
                 let text =

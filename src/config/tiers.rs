@@ -38,12 +38,12 @@ impl Tiers {
     }
 }
 
-/// Reads all tiers.
-pub(crate) fn read_tiers(table: Table<'_>) -> Tiers {
+/// Reads all tiers. `theirs`: the topology is the user's, and not declared by us.
+pub(crate) fn read_tiers(table: Table<'_>, theirs: bool) -> Tiers {
     let mut tiers = Tiers { built: BTreeMap::new(), names: BTreeSet::new() };
     table.drain_tables(|table, name| {
         tiers.names.insert(name.to_owned());
-        tiers.built.extend(read_tier(table, name).map(|tier| (name.to_owned(), tier)));
+        tiers.built.extend(read_tier(table, name, theirs).map(|tier| (name.to_owned(), tier)));
     });
     tiers
 }
@@ -72,22 +72,25 @@ fn kind() -> Shape<KindName> {
         ("hold", KindName::Hold),
         ("plugin", KindName::Plugin),
     ];
-    choice(&NAMES, |kind| NAMES.iter().find(|(_, known)| known == kind).map_or_else(String::new, |(name, _)| quote(name)))
+    choice(&NAMES, |kind| {
+        NAMES.iter().find(|(_, known)| known == kind).map_or_else(String::new, |(name, _)| quote(name))
+    })
 }
 
 /// Reads one tier; `None` after a problem, which is noted.
-fn read_tier(mut table: Table<'_>, name: &str) -> Option<Tier> {
+fn read_tier(mut table: Table<'_>, name: &str, theirs: bool) -> Option<Tier> {
     check_name(&mut table, name);
     let default = if table.has("delay") { KindName::Queue } else { KindName::Direct };
     let kind_name = table.or("kind", default, &kind());
     let target = read_target(&mut table);
     if kind_name == KindName::Plugin {
-        table.refuse("mandatory", "must not be set for kind \"plugin\": the plugin returns every message that it keeps");
+        table
+            .refuse("mandatory", "must not be set for kind \"plugin\": the plugin returns every message that it keeps");
     }
     let mandatory = table.or("mandatory", true, &boolean());
     let kind = match kind_name {
         KindName::Direct => read_direct(&mut table),
-        KindName::Queue => read_queue(&mut table, name, target.as_ref()),
+        KindName::Queue => read_queue(&mut table, name, target.as_ref(), theirs),
         KindName::Hold => read_hold(&mut table),
         KindName::Plugin => read_plugin(&mut table, name, target.as_ref()),
     };
@@ -134,7 +137,7 @@ fn read_plugin(table: &mut Table<'_>, name: &str, target: Option<&Target>) -> Op
 }
 
 /// The delay and its queue.
-fn read_queue(table: &mut Table<'_>, name: &str, target: Option<&Target>) -> Option<Kind> {
+fn read_queue(table: &mut Table<'_>, name: &str, target: Option<&Target>, theirs: bool) -> Option<Kind> {
     let shape = duration(MIN_DELAY..=MAX_DELAY);
     let delay = table.required("delay", &shape, "how long the delay queue holds a message, such as \"30m\"");
     let longest = delay.unwrap_or(MAX_DELAY);
@@ -153,7 +156,7 @@ fn read_queue(table: &mut Table<'_>, name: &str, target: Option<&Target>) -> Opt
              everyone behind them; rows with keys of their own need a tier each",
         );
     }
-    let queue = read_delay_queue(table, name, delay, target);
+    let queue = read_delay_queue(table, name, delay, target, theirs);
     Some(Kind::Queue { delay: delay?, late_tolerance, queue: queue? })
 }
 
@@ -200,7 +203,8 @@ fn read_target(table: &mut Table<'_>) -> Option<Target> {
 fn exchange_type() -> Shape<String> {
     Shape::new(
         |name| quote(name),
-        |raw| match raw.text() {
+        |raw| {
+            match raw.text() {
             Some("x-delayed-message") => {
                 Err("must not be \"x-delayed-message\": for that exchange give the tier kind = \"plugin\", and here the type \
                      behind it"
@@ -209,6 +213,7 @@ fn exchange_type() -> Shape<String> {
             Some(name) if matches!(name, "direct" | "topic" | "fanout" | "headers") => Ok(name.to_owned()),
             Some(name) if name.starts_with("x-") && name.len() <= MAX_AMQP_NAME => Ok(name.to_owned()),
             _ => Err("must be \"direct\", \"topic\", \"fanout\", \"headers\" or a plugin's \"x-...\"".to_owned()),
+        }
         },
     )
 }

@@ -228,11 +228,8 @@ mod tests {
         let kind = Kind::Plugin { delay: Some(Duration::from_secs(60)), exchange: "later".into() };
         let tier = Tier { kind, ..queue_tier(1) };
         let hop = Hop { exchange: "later".into(), routing_key: "due".into() };
-        let sent = |left| Route::Publish {
-            hop: hop.clone(),
-            way: Way::Plugin(Duration::from_millis(left)),
-            row_key: false,
-        };
+        let sent =
+            |left| Route::Publish { hop: hop.clone(), way: Way::Plugin(Duration::from_millis(left)), row_key: false };
         assert_eq!(tier.route(&times(0, None, 20 * S), None), sent(40_000));
         assert_eq!(tier.route(&times(0, Some(1), 0), None), sent(1), "rounded up");
         assert_eq!(tier.route(&times(0, Some(1), 7), None), sent(0), "overdue");
@@ -246,7 +243,10 @@ mod tests {
         assert!(matches!(tier.route(&times(0, None, 0), Some("k")), Route::Bad(_)));
         tier.target = Target::Exchange { exchange: "x".into(), exchange_type: None, routing_key: None, queue: None };
         let hop = Hop { exchange: "x".into(), routing_key: "k".into() };
-        assert_eq!(tier.route(&times(0, None, 0), Some("k")), Route::Publish { hop, way: Way::Straight, row_key: true });
+        assert_eq!(
+            tier.route(&times(0, None, 0), Some("k")),
+            Route::Publish { hop, way: Way::Straight, row_key: true }
+        );
         assert!(matches!(tier.route(&times(0, None, 0), None), Route::Bad(_)));
         assert!(tier.fixed_hops().is_empty());
     }

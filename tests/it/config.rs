@@ -85,7 +85,7 @@ fn every_invalid_fixture_is_refused_with_the_text_it_expects() {
 #[test]
 fn all_problems_are_in_one_report_each_with_key_value_rule_and_origin() {
     let text = "[postgres]\n[rabbitmq]\nurls = [\"amqp://u:canary@h:0\"]\n[relay]\nworkers = 0\nbatch_rows = \"many\"\n\
-                [tier.a]\ndelay = \"1.5h\"\ntarget = { queue = \"\" }\n[tier.b]\nkind = \"hold\"\n[admin]\nlsten = 1\n";
+                [tier.a]\ndelay = \"1.5h\"\ntarget = { queue = \"\" }\n[tier.b]\nkind = \"sometime\"\n[admin]\nlsten = 1\n";
     let report = report(text, &[("DUEBOX_OUTBOX__POLL", "30"), ("DUEBOX_RELAY__MAX_ATEMPTS", "3")]);
     for expected in [
         "11 problems",
@@ -96,7 +96,7 @@ fn all_problems_are_in_one_report_each_with_key_value_rule_and_origin() {
         "relay.batch_rows = \"many\" must be a whole number",
         "tier.a.delay = \"1.5h\" takes whole numbers only: write \"1h 30m\"",
         "tier.a.target.queue = \"\" must not be empty",
-        "tier.b.kind = \"hold\" must be",
+        "tier.b.kind = \"sometime\" must be",
         "tier.b.target must be set",
         "admin.lsten is not a key of [admin]; the nearest is 'listen'",
         "outbox.poll = \"30\" needs a unit: write \"30s\" for seconds or \"30ms\" for milliseconds (DUEBOX_OUTBOX__POLL)",

@@ -31,5 +31,6 @@ mod support;
 mod surface;
 mod sweep;
 mod systemd;
+mod topologies;
 mod tour;
 mod verdicts;

@@ -1,8 +1,8 @@
 //! What a link is told.
 
+use crate::config::Topology;
 use secrecy::SecretString;
 use std::collections::BTreeSet;
-use crate::config::Topology;
 use std::time::Duration;
 
 /// Where a broker is.

@@ -41,6 +41,9 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
         {
             match exchange_type {
                 Some(_) => found.missing(settings, tier, "exchange", exchange, &refusal),
+                None if settings.topology != Topology::Declare => {
+                    found.missing(settings, tier, "exchange", exchange, &refusal);
+                }
                 None => found.problems.push(format!(
                     "tier {}: exchange '{exchange}' is missing ({}); declare it, or give exchange_type so that `run` does",
                     tier.name, refusal.code
@@ -53,6 +56,15 @@ pub async fn inspect(endpoint: &Endpoint, settings: &Settings, tiers: &[Tier]) -
             found.missing(settings, tier, "exchange", exchange, &refusal);
         }
         if let Kind::Queue { queue, .. } = &tier.kind {
+            let entrance = &queue.hop.exchange;
+            if !entrance.is_empty()
+                && let Err(refusal) = check.exchange_there(entrance).await?
+            {
+                found.problems.push(format!(
+                    "tier {}: exchange '{entrance}' in front of its delay queue is missing ({}); declare it",
+                    tier.name, refusal.code
+                ));
+            }
             match check.passive(&queue.name).await? {
                 // It is there, so declaring it creates nothing and compares its arguments.
                 Ok(_) => drop(check.delay_queue(tier, queue).await?),

@@ -109,6 +109,8 @@ fn sent_to(message: &Message, tier: Option<&Tier>, at: SystemTime) -> String {
             let left = Duration::from_micros(u64::try_from(due.saturating_sub(micros(at))).unwrap_or(0));
             format!("kept by the plugin in exchange '{exchange}' until {}, or gone with it", utc(at + left))
         }
-        Kind::Queue { .. } | Kind::Direct | Kind::Hold { .. } | Kind::Plugin { .. } => format!("in {target}, or with whoever consumes it"),
+        Kind::Queue { .. } | Kind::Direct | Kind::Hold { .. } | Kind::Plugin { .. } => {
+            format!("in {target}, or with whoever consumes it")
+        }
     }
 }

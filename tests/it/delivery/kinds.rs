@@ -88,7 +88,8 @@ async fn a_held_row_is_cancelled_until_it_leaves_and_never_arrives() {
 async fn a_broker_without_the_plugin_is_told_in_one_sentence_at_start() {
     let rig = Rig::new("no_plugin");
     let role = rig.migrated();
-    let tiers = "[tier.later]\nkind = \"plugin\"\ntarget = { queue = \"due\" }\n[tier.now]\ntarget = { queue = \"due\" }\n";
+    let tiers =
+        "[tier.later]\nkind = \"plugin\"\ntarget = { queue = \"due\" }\n[tier.now]\ntarget = { queue = \"due\" }\n";
     let mut daemon = Daemon::start(&rig, &format!("{}{tiers}", rig.relay_base(&role).render()));
     assert_eq!(daemon.wait_exit(START), 78);
     let log = daemon.log();
