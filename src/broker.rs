@@ -15,6 +15,8 @@ pub mod error;
 pub mod headers;
 pub mod judge;
 pub mod link;
+pub mod management;
+pub mod probe;
 pub mod publish;
 pub mod socket;
 pub mod topology;

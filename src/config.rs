@@ -7,6 +7,7 @@ mod amqp_url;
 mod closer;
 mod delay_queue;
 mod layers;
+mod management_url;
 mod problem;
 mod rule;
 mod secret;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 
 pub use amqp_url::AmqpUrl;
 pub use closer::Closer;
+pub use management_url::ManagementUrl;
 pub use problem::{ConfigError, Origin, Problem};
 pub use rule::{Action, Event, Mode, Rule};
 pub use secret::PasswordError;

@@ -2,6 +2,8 @@
 
 use super::{FAILED, MISCONFIGURED, OK, print};
 use crate::app::build;
+use crate::broker::management::Management;
+use crate::broker::probe::{self, Probed};
 use crate::broker::topology::{self, Inspection};
 use crate::config::{self, Config, Wake};
 use crate::outbox::connect::{self, Pool, Settings};
@@ -16,6 +18,9 @@ pub struct Args {
     /// Connect to both ends: schema, privileges, and what each tier needs on the broker; nothing is changed
     #[arg(long)]
     connect: bool,
+    /// Send one message through delay queues like those of the tiers (1 s), in queues of its own that it deletes
+    #[arg(long)]
+    probe: bool,
 }
 
 pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> {
@@ -38,14 +43,19 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
         return Ok(MISCONFIGURED);
     }
     print(&report)?;
+    let probed = if args.probe { Some(probe_rabbitmq(&loaded.config).await?) } else { None };
+    if let Some(side) = &probed {
+        print(&side.text)?;
+    }
+    let probed = probed.map_or(OK, |side| side.code);
     if !args.connect {
-        return Ok(OK);
+        return Ok(probed);
     }
     let (postgres, rabbitmq) = tokio::join!(check_postgres(&loaded.config), check_rabbitmq(&loaded.config));
     let (postgres, rabbitmq) = (postgres?, rabbitmq?);
     print(&format!("{}{}", postgres.text, rabbitmq.text))?;
     // An end that is away may come back; one that is there and wrong stays wrong.
-    Ok(postgres.code.max(rabbitmq.code))
+    Ok(postgres.code.max(rabbitmq.code).max(probed))
 }
 
 /// What one end has to say.
@@ -113,7 +123,10 @@ async fn check_rabbitmq(config: &Config) -> anyhow::Result<Side> {
     let tiers: Vec<_> = config.tiers.values().cloned().collect();
     let (mut away, mut found) = (Vec::new(), None::<Inspection>);
     for endpoint in &settings.endpoints {
-        match topology::inspect(endpoint, &settings, &tiers).await {
+        let login = (endpoint.user.as_str(), &endpoint.password);
+        let management = config.rabbitmq.management_url.as_ref();
+        let management = management.map(|url| Management::new(url, login, &endpoint.vhost, settings.connect_timeout));
+        match topology::inspect(endpoint, &settings, &tiers, management.as_ref()).await {
             Ok(inspection) => match &mut found {
                 None => found = Some(inspection),
                 Some(first) => also(first, inspection, &format!("{}:{}", endpoint.host, endpoint.port)),
@@ -152,4 +165,36 @@ mod tests {
         also(&mut first, said(&["a", "b"]), "mq2:5672");
         assert_eq!(first.notes, ["a", "at mq2:5672, unlike the one before: b"]);
     }
+}
+
+/// One message through a delay queue of each kind, at the first broker that can be asked.
+async fn probe_rabbitmq(config: &Config) -> anyhow::Result<Side> {
+    let settings = build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
+    let tiers: Vec<_> = config.tiers.values().cloned().collect();
+    let mut away = Vec::new();
+    for endpoint in &settings.endpoints {
+        match probe::probe(endpoint, &settings, &tiers).await {
+            Ok(probed) => return Ok(told(&probed)),
+            Err(error) => away.push(error.to_string()),
+        }
+    }
+    Ok(Side::away("probe", &away.join("\n  ")))
+}
+
+fn told(probed: &[Probed]) -> Side {
+    let mut side = Side { text: "probe: no tier has a delay queue\n".to_owned(), code: OK };
+    if !probed.is_empty() {
+        side.text = "probe: one message with a delay of 1s through each kind of delay queue\n".to_owned();
+    }
+    for Probed { tiers, kind, took } in probed {
+        let said = match took {
+            Ok(took) => format!("arrived after {} ms", took.as_millis()),
+            Err(error) => {
+                side.code = FAILED;
+                format!("did not arrive: {error}")
+            }
+        };
+        side.text.push_str(&format!("  {kind} (tier {}): {said}\n", tiers.join(", ")));
+    }
+    side
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::amqp_url::AmqpUrl;
+use super::management_url::ManagementUrl;
 use super::secret::{PasswordError, mask_url, read_password};
 use super::sections::password_file;
 use super::shape::{Raw, Shape, choice, duration, list, quote, text, whole};
@@ -140,6 +141,8 @@ pub struct RabbitMq {
     pub topology: Topology,
     /// Time between two checks of exchanges and queues, 100 ms to 1 h.
     pub topology_check: Duration,
+    /// The broker's management API, for what AMQP cannot tell `check --connect`.
+    pub management_url: Option<ManagementUrl>,
 }
 
 impl RabbitMq {
@@ -158,8 +161,9 @@ impl RabbitMq {
         let topology = table.or("topology", Topology::Declare, &topology());
         let hour = Duration::from_secs(3_600);
         let topology_check = table.or("topology_check", Duration::from_secs(30), &duration(tenth..=hour));
+        let management_url = table.optional("management_url", &management_url());
         table.finish();
-        Some(Self { urls: urls?, password_file, heartbeat, connect_timeout, topology, topology_check })
+        Some(Self { urls: urls?, password_file, heartbeat, connect_timeout, topology, topology_check, management_url })
     }
 
     /// The password beside the URLs: of `password_file`, else of `$CREDENTIALS_DIRECTORY/amqp_password`, else none.
@@ -170,6 +174,13 @@ impl RabbitMq {
     pub fn password(&self) -> Result<Option<SecretString>, PasswordError> {
         read_password(self.password_file.as_deref(), "amqp_password")
     }
+}
+
+/// The URL of the management API.
+fn management_url() -> Shape<ManagementUrl> {
+    let read = |raw: &Raw<'_>| ManagementUrl::parse(raw.text().ok_or("must be a text in quotes")?);
+    let show = |url: &ManagementUrl| quote(&url.to_string());
+    Shape { mask: Some(|raw| quote(&raw.text().map_or_else(|| "***".to_owned(), mask_url))), ..Shape::new(show, read) }
 }
 
 /// A list of AMQP URLs.

@@ -1,6 +1,7 @@
 //! Exchanges and queues that are the user's: they are used as they are, and nothing is made or changed.
 
 mod documented;
+mod walked;
 
 use crate::support::consumer::Inspector;
 use crate::support::daemon::{Daemon, run_cli};

@@ -129,6 +129,19 @@ impl Rabbit {
         child.wait_with_output().unwrap()
     }
 
+    /// Starts the management API on that port; only for a broker of one's own.
+    #[track_caller]
+    pub(crate) fn manage(&self, port: u16) {
+        self.refuse_shared();
+        let plugins = self.dir.join("plugins");
+        fs::write(&plugins, "[rabbitmq_management].\n").unwrap();
+        self.eval(&format!(
+            r#"application:set_env(rabbitmq_management, tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}], [{{persistent, true}}]),
+            rabbit_plugins:ensure("{}")"#,
+            plugins.display()
+        ));
+    }
+
     /// Runs rabbitmqctl against this node and returns its output.
     #[track_caller]
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
