@@ -1,4 +1,4 @@
-.PHONY: test demo
+.PHONY: test demo matrix
 
 # All tests, on private servers that the test run starts and ends by itself.
 test:
@@ -9,3 +9,8 @@ test:
 demo:
 	.ci/install
 	examples/demo/run.sh
+
+# The tests that depend on the servers' versions, against those of three Debians; see .ci/matrix.
+matrix:
+	.ci/install
+	.ci/matrix

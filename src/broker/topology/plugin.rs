@@ -9,11 +9,11 @@ use lapin::types::{AMQPValue, FieldTable};
 
 const TYPE: &str = "x-delayed-message";
 
-/// What a broker answers that does not know a type of exchange, and closes the connection.
+/// What brokers before 4.0 answer that do not know a type of exchange, and close the connection.
 const COMMAND_INVALID: u16 = 503;
 
 impl Check<'_> {
-    /// The plugin's exchange. False: the broker has no such plugin, and the connection is gone.
+    /// The plugin's exchange. False: the broker has no such plugin, and the connection may be gone.
     pub(super) async fn plugin(&mut self, tier: &Tier, exchange: &str) -> Result<bool, Error> {
         let behind = match &tier.target {
             Target::Queue(_) => Some("direct"),
@@ -24,8 +24,18 @@ impl Check<'_> {
             && !self.verifies()
             && let Some(behind) = behind
         {
-            let refused = match self.declare_delayed(exchange, behind).await {
-                Err(Error::Amqp { source, .. }) if reply(&source).is_some_and(|(code, _)| code == COMMAND_INVALID) => {
+            let refusal = match self.declare_delayed(exchange, behind).await {
+                Ok(Ok(())) => None,
+                Ok(Err(refusal)) => Some(refusal),
+                // Before 4.0 it costs the connection.
+                Err(Error::Amqp { source, what }) => match reply(&source) {
+                    Some((code @ COMMAND_INVALID, text)) => Some(Refusal { code, text }),
+                    _ => return Err(Error::Amqp { what, source }),
+                },
+                Err(error) => return Err(error),
+            };
+            match refusal {
+                Some(Refusal { text, .. }) if text.contains("unknown exchange type") => {
                     let text = format!(
                         "the broker has no delayed-message plugin (exchange '{exchange}', type {TYPE}); install and enable \
                          rabbitmq_delayed_message_exchange, which RabbitMQ 4.3 and later do not take, or give the tier \
@@ -34,10 +44,10 @@ impl Check<'_> {
                     self.problem(tier, true, text);
                     return Ok(false);
                 }
-                other => other?,
-            };
-            if let Err(Refusal { code, text }) = refused {
-                self.problem(tier, false, format!("exchange '{exchange}' cannot be declared: {code} {text}"));
+                Some(Refusal { code, text }) => {
+                    self.problem(tier, false, format!("exchange '{exchange}' cannot be declared: {code} {text}"));
+                }
+                None => {}
             }
         }
         if let Target::Queue(queue) = &tier.target

@@ -222,7 +222,9 @@ fn make(program: &str, arguments: &[&str]) -> PathBuf {
 
 /// The folder with the server's programs: version 15, else the newest there is.
 fn bin_dir() -> PathBuf {
-    let Ok(versions) = fs::read_dir("/usr/lib/postgresql") else {
+    const PLACE: &str = "/usr/lib/postgresql";
+    let place = process::other_root().map_or_else(|| PathBuf::from(PLACE), |root| root.join(&PLACE[1..]));
+    let Ok(versions) = fs::read_dir(place) else {
         panic!("PostgreSQL is missing: {INSTALL}");
     };
     let found = versions
@@ -233,5 +235,8 @@ fn bin_dir() -> PathBuf {
         let version = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str()?.parse::<u32>().ok());
         (version == Some(15), version)
     });
-    newest.unwrap_or_else(|| panic!("PostgreSQL is missing: {INSTALL}"))
+    let newest = newest.unwrap_or_else(|| panic!("PostgreSQL is missing: {INSTALL}"));
+    // As the server's own root has it.
+    let version = newest.components().rev().nth(1).expect("a folder of a version");
+    Path::new(PLACE).join(version).join("bin")
 }
