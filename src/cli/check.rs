@@ -151,22 +151,6 @@ fn also(first: &mut Inspection, other: Inspection, place: &str) {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_every_node_says_is_told_once_and_what_one_says_by_its_place() {
-        let said = |notes: &[&str]| Inspection {
-            problems: Vec::new(),
-            notes: notes.iter().map(|note| (*note).to_owned()).collect(),
-        };
-        let mut first = said(&["a"]);
-        also(&mut first, said(&["a", "b"]), "mq2:5672");
-        assert_eq!(first.notes, ["a", "at mq2:5672, unlike the one before: b"]);
-    }
-}
-
 /// One message through a delay queue of each kind, at the first broker that can be asked.
 async fn probe_rabbitmq(config: &Config) -> anyhow::Result<Side> {
     let settings = build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
@@ -197,4 +181,20 @@ fn told(probed: &[Probed]) -> Side {
         side.text.push_str(&format!("  {kind} (tier {}): {said}\n", tiers.join(", ")));
     }
     side
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_every_node_says_is_told_once_and_what_one_says_by_its_place() {
+        let said = |notes: &[&str]| Inspection {
+            problems: Vec::new(),
+            notes: notes.iter().map(|note| (*note).to_owned()).collect(),
+        };
+        let mut first = said(&["a"]);
+        also(&mut first, said(&["a", "b"]), "mq2:5672");
+        assert_eq!(first.notes, ["a", "at mq2:5672, unlike the one before: b"]);
+    }
 }

@@ -69,9 +69,11 @@ async fn a_held_row_is_cancelled_until_it_leaves_and_never_arrives() {
     let daemon = rig.relay(HOLD);
     let db = rig.db().await;
     let mut due = Consumer::new(&rig.amqp_url(), "due").await;
-    let (_, gone) = db.insert(&Row { due_in: Some(1.5), ..Row::new("later").key("gone") }).await;
-    db.insert(&Row { due_in: Some(1.6), ..Row::new("later").key("by key") }).await;
-    db.insert(&Row { due_in: Some(2.0), ..Row::new("later").key("stays") }).await;
+    let (_, gone) = db.insert(&Row { due_in: Some(4.0), ..Row::new("later").key("gone") }).await;
+    db.insert(&Row { due_in: Some(4.1), ..Row::new("later").key("by key") }).await;
+    db.insert(&Row { due_in: Some(4.5), ..Row::new("later").key("stays") }).await;
+    // A cancel never waits: not for a relay either that has a row in its hands to put it off.
+    wait_until(SOON, async || db.count("available_at > now()").await == 3).await;
     let cancelled: bool = db.query_one("select duebox.cancel($1)", &[&gone]).await.unwrap().get(0);
     let by_key: bool = db.query_one("select duebox.cancel('later', 'by key')", &[]).await.unwrap().get(0);
     assert!(cancelled && by_key, "nobody has claimed them yet");
