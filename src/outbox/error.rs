@@ -9,7 +9,7 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 pub(super) const READ_ONLY: &str = "the server takes no writes: it is a standby, or default_transaction_read_only is on \
     there; duebox waits for the primary; where that may move, name every server: postgres://duebox@db1,db2/shop";
 
-/// The Postgres side failed; never about one row.
+/// The Postgres side failed: about no row of the outbox; of a close, about its order where it says so.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL cannot be used.
@@ -63,7 +63,7 @@ pub enum Error {
     /// A statement did not do to an order what it had to, and was rolled back.
     #[error("{0}")]
     Undone(&'static str),
-    /// The same, and it will not do it to any other order either.
+    /// The same, for a reason that the function or the statement itself gives.
     #[error("{0}")]
     Refused(&'static str),
     /// Postgres answered with something this version cannot read.
