@@ -25,7 +25,7 @@ mod tell;
 mod terms;
 mod trace;
 
-pub use close::one;
+pub use close::{PATIENCE, one};
 pub use closer::{Closer, consumed};
 pub use closing::{Closed, Closing, Kept};
 pub use orders::{Findings, Orders, inspect, prepare};

@@ -11,7 +11,7 @@ use super::closing::{Closing, Kept};
 use super::orders::Orders;
 use super::statements::Close;
 use crate::config::Mode;
-use crate::outbox::connect::{Pool, Settings, Transaction, within};
+use crate::outbox::connect::{Pool, Settings, Transaction, once, within};
 use crate::outbox::error::Error;
 use futures_util::future::join;
 use locked::Locked;
@@ -29,17 +29,16 @@ struct Bounds {
     silence: Duration,
 }
 
-/// Lock, close.
-const UPDATE: Bounds = Bounds::of(300, 250, 200);
-/// Lock, call, finish.
-const FUNCTION: Bounds = Bounds::of(200, 180, 130);
+/// Lock; close, deferred; commit.
+const UPDATE: Bounds = Bounds::of(220, 180, 170);
+/// Lock; call; finish, deferred; commit.
+const FUNCTION: Bounds = Bounds::of(160, 140, 120);
 
 /// How long one order is waited for that somebody else has locked; nothing is held meanwhile.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The least that Postgres takes for a bound.
-const AT_ONCE: Duration = Duration::from_millis(1);
-/// Bound that we keep ourselves on closing one order: Postgres keeps its own, this catches one that no longer answers, and
-/// deferred triggers, for which Postgres has none.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+/// Not at all: the least that Postgres takes for a bound.
+pub(super) const AT_ONCE: Duration = Duration::from_millis(1);
+/// Bound that we keep ourselves on closing one order: Postgres keeps its own, this catches one that no longer answers.
 const ONE: Duration = Duration::from_secs(5);
 
 /// Such an order is there, and no message of it may be taken for one of an unknown order.
@@ -105,37 +104,13 @@ pub(super) async fn some(
     apply::apply(transaction, orders, &locked, by).await
 }
 
-/// Closes the order `id` if it is to be closed, and waits up to two seconds for whoever has it locked.
+/// Closes the order `id` if it is to be closed, and waits for whoever has it locked, for so long ([`PATIENCE`]).
 ///
 /// What else closing it takes may be locked too, or slow: that ends within the bounds, and the order is kept.
 ///
 /// # Errors
 /// Postgres cannot be asked, the id is none that the column can have (class 22), or the close of this order fails.
 pub async fn one(
-    pool: &Pool,
-    settings: &Settings,
-    orders: &Orders,
-    id: &str,
-    by: &'static str,
-) -> Result<Closing, Error> {
-    one_within(pool, settings, orders, (id, PATIENCE), by).await
-}
-
-/// Closes an order that [`some`] has passed by, if it is free now.
-///
-/// # Errors
-/// As [`one`].
-pub(super) async fn passed_by(
-    pool: &Pool,
-    settings: &Settings,
-    orders: &Orders,
-    id: &str,
-    by: &'static str,
-) -> Result<Closing, Error> {
-    one_within(pool, settings, orders, (id, AT_ONCE), by).await
-}
-
-async fn one_within(
     pool: &Pool,
     settings: &Settings,
     orders: &Orders,
@@ -158,28 +133,56 @@ async fn one_within(
         Ok(closings.into_iter().next().map_or(Closing::Kept(Kept::Unknown), |(_, closing)| closing))
     };
     match within("close an order", ONE, closing).await {
+        Err(error) if is_locked_as_a_whole(&error) => Ok(Closing::Kept(Kept::Unready)),
         Err(error) if error.is_locked() => Ok(Closing::Kept(Kept::Locked)),
         Err(error) if error.is_slow() => Ok(Closing::Kept(Kept::Slow)),
         closing => closing,
     }
 }
 
-/// Of an order that was not there to be locked: whether it is there at all.
+/// Of an order that was not there to be locked: whether it is there at all. An order that is hidden by a policy that came
+/// under the running relay is not unknown, and whoever asks has to look at the table anew.
 async fn missing(transaction: Transaction, orders: &Orders, id: &str) -> Result<Kept, Error> {
     let (what, ids) = ("look for an order", vec![id]);
-    let seen = &orders.statements.seen;
-    let rows = transaction.run(what, async |client| client.query_typed(seen, &[(&ids, Type::TEXT_ARRAY)]).await);
+    let missing = &orders.statements.missing;
+    let rows = transaction.run(what, async |client| client.query_typed(missing, &[(&ids, Type::TEXT_ARRAY)]).await);
     let rows = match rows.await {
         Ok(rows) => rows,
         Err(error) => return Err(transaction.fail(error).await),
     };
     transaction.roll_back().await?;
-    let seen = rows.first().map_or(Ok(false), |row| row.try_get("seen")).map_err(Error::statement(what))?;
-    if seen { Err(Error::Undone(HIDDEN)) } else { Ok(Kept::Unknown) }
+    let flag = |name| rows.first().map_or(Ok(false), |row| row.try_get(name)).map_err(Error::statement(what));
+    match (flag("seen")?, flag("policed")?) {
+        (true, _) => Err(Error::Undone(HIDDEN)),
+        (false, true) if !orders.is_policed => Ok(Kept::Unready),
+        (false, _) => Ok(Kept::Unknown),
+    }
 }
 
 /// The first statement of [`one`].
 const LOCK_ONE: &str = "lock an order";
+
+/// Whether a session was ended by the close that it was in, and by nothing else: the database answers others. A trigger may
+/// do that (`pg_terminate_backend`), or bring its server process down.
+pub(super) async fn is_its_end(pool: &Pool, settings: &Settings, error: &Error) -> bool {
+    let begun = matches!(error, Error::Statement { .. } | Error::Lost(_)) && error.is_gone() && !error.is_silence();
+    let asked = once(pool, settings, "ask for an answer", async |client| client.batch_execute("select").await);
+    begun && Box::pin(asked).await.is_ok()
+}
+
+/// What is said of such an order.
+pub(super) fn ended(error: &Error) -> String {
+    format!(
+        "the database ended the session in which it was being closed, and answers others ({error}): look what a trigger, the \
+         guard or the function does to this order"
+    )
+}
+
+/// Whether the table is locked, and not the order: a name in the statement is waited for, and the error says which.
+fn is_locked_as_a_whole(error: &Error) -> bool {
+    let named = |cause: &tokio_postgres::Error| cause.as_db_error().is_some_and(|error| error.position().is_some());
+    error.is_locked() && matches!(error, Error::Statement { what: LOCK_ONE, cause } if named(cause))
+}
 
 /// Whether the column cannot have an id such as this, as [`one`] says it.
 pub(super) fn is_bad_id(error: &Error) -> bool {
@@ -211,8 +214,9 @@ mod tests {
 
     #[test]
     fn no_payment_waits_for_longer_than_a_second() {
-        for (bounds, statements) in [(&UPDATE, 2), (&FUNCTION, 3)] {
-            let longest = (bounds.statement + bounds.silence) * statements;
+        for (bounds, statements) in [(&UPDATE, 3), (&FUNCTION, 4)] {
+            // Those that are deferred run in the same round trip as the statement before them.
+            let longest = bounds.statement * statements + bounds.silence * (statements - 1);
             assert!(longest <= Duration::from_secs(1) && bounds.lock < bounds.statement, "{longest:?}");
         }
     }

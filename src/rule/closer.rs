@@ -16,6 +16,7 @@ mod intake;
 mod losses;
 mod order_id;
 mod pace;
+mod patience;
 mod pause;
 mod plan;
 mod prepared;
@@ -35,6 +36,7 @@ use crate::tier::Tier;
 use apply::Fate;
 use losses::Losses;
 use pace::Pace;
+use patience::Patience;
 use pause::Pause;
 use plan::Plan;
 use prepared::Prepared;
@@ -57,6 +59,7 @@ pub struct Closer<R> {
     prefetch: usize,
     max_attempts: u32,
     pace: Pace,
+    patience: Patience,
     prepared: Prepared,
     losses: Losses,
     pause: Pause,
@@ -106,6 +109,7 @@ impl<R: Receipt> Closer<R> {
             prefetch: usize::from(config.prefetch),
             max_attempts: config.max_attempts,
             pace: Pace::new(config.rate),
+            patience: Patience::new(config.concurrency),
             prepared: Prepared::new(rules.keys()),
             losses: Losses::default(),
             pause: Pause::default(),

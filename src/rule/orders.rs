@@ -163,6 +163,32 @@ impl Orders {
         &self,
         pool: &Pool,
         settings: &Settings,
+        (after, limit): (Option<&Place>, usize),
+    ) -> Result<Vec<Found>, Error> {
+        self.find_by(&self.statements.find, (pool, settings), after, limit).await
+    }
+
+    /// The same for closing them. Where the guard raises for one, or is slow, all are found: the close asks it of each by
+    /// itself.
+    pub(super) async fn find_to_close(
+        &self,
+        pool: &Pool,
+        settings: &Settings,
+        (after, limit): (Option<&Place>, usize),
+    ) -> Result<Vec<Found>, Error> {
+        match self.find(pool, settings, (after, limit)).await {
+            Err(error) if !error.is_gone() => {
+                tracing::debug!(rule = self.rule, %error, "orders are found without the guard: {error}");
+                self.find_by(&self.statements.find_unguarded, (pool, settings), after, limit).await
+            }
+            found => found,
+        }
+    }
+
+    async fn find_by(
+        &self,
+        statement: &str,
+        (pool, settings): (&Pool, &Settings),
         after: Option<&Place>,
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
@@ -170,7 +196,7 @@ impl Orders {
         let (due, id) = after.map(|(due, id)| (*due, id.as_str())).unzip();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let parameters = [(&due as _, self.due.clone()), (&id as _, Type::TEXT), (&limit as _, Type::INT8)];
-        let rows = self.query(pool, settings, what, &self.statements.find, &parameters);
+        let rows = self.query(pool, settings, what, statement, &parameters);
         let found = |row: &Row| {
             Ok(Found { place: (row.try_get("due")?, row.try_get("id")?), applies: row.try_get("applies")? })
         };

@@ -8,7 +8,7 @@ mod closing;
 
 use super::terms::{Names, Terms};
 use crate::config::{Action, Rule};
-use crate::outbox::migrate::quote_ident;
+use crate::outbox::migrate::{quote_ident, quote_literal};
 use std::time::Duration;
 
 pub(super) use closing::{assignment, look};
@@ -22,14 +22,17 @@ pub(super) struct Statements {
     /// Overdue orders after a given one, oldest first, without locking any, each with whether the guard lets it be
     /// closed: $1 its due (null: from the start), $2 its id text, $3 how many bigint.
     pub(super) find: String,
+    /// The same without asking the guard, which may raise for one of them and keep all others from being found.
+    pub(super) find_unguarded: String,
     /// How many overdue orders `not_before` leaves alone; none where the rule has no such moment.
     pub(super) older: Option<String>,
     /// Locks those of the orders $1 ids text[] that are free.
     pub(super) lock_free: String,
     /// Locks the orders $1 ids text[], waiting for those that somebody else has locked.
     pub(super) lock: String,
-    /// Whether any of the orders $1 ids text[] is there for reading.
-    pub(super) seen: String,
+    /// Of orders $1 ids text[] that were not there to be locked: whether any is there for reading, and whether row-level
+    /// security is on for this role by now.
+    pub(super) missing: String,
     /// What is done to the locked orders.
     pub(super) close: Close,
 }
@@ -73,10 +76,11 @@ impl Statements {
         };
         Self {
             find: find(&terms, names, &overdue, filter, column),
+            find_unguarded: find(&terms, names, &overdue, "true", "true"),
             older: rule.not_before.map(|_| older(&terms, &overdue, filter)),
             lock_free: lock_free(&terms, names),
             lock: lock(&terms, names, ""),
-            seen: seen(&terms, names),
+            missing: missing(&terms, names),
             close,
         }
     }
@@ -145,10 +149,13 @@ fn lock(terms: &Terms, names: &Names, how: &str) -> String {
     )
 }
 
-/// What row-level security lets be read it need not let be locked.
-fn seen(terms: &Terms, names: &Names) -> String {
-    let (Terms { id, .. }, Names { table, id_type, .. }) = (terms, names);
-    format!("select exists (select 1 from {table} o where o.{id} = any ($1::text[]::{id_type}[])) as seen")
+/// What row-level security lets be read it need not let be locked, and it may have been switched on a moment ago.
+fn missing(terms: &Terms, names: &Names) -> String {
+    let (Terms { id, .. }, Names { table, id_type, .. }, name) = (terms, names, quote_literal(&names.table));
+    format!(
+        "select exists (select 1 from {table} o where o.{id} = any ($1::text[]::{id_type}[])) as seen,
+       pg_catalog.row_security_active({name}) as policed"
+    )
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod actions;
 mod close;
 mod counted;
 mod daemon;
+mod ended;
 mod first_day;
 mod guard;
 mod inspect;

@@ -7,12 +7,16 @@ use crate::outbox::error::Error;
 use crate::rule::closing::{Closed, Closing, Kept, seconds};
 use crate::rule::orders::Orders;
 use crate::rule::statements::Close;
+use futures_util::future::join;
 use std::time::{Duration, SystemTime};
-use tokio_postgres::Row;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
 const CALL: &str = "close orders";
 const FINISH: &str = "write events";
+
+/// What is deferred runs here, under the bound that a statement has and a commit has not.
+const DEFERRED: &str = "set constraints all immediate";
 
 /// The row is locked, so nobody else can have changed it. Alone, the order is named; its close is rolled back.
 const UNDONE: &str = "the update was suppressed or changed: a trigger or a policy of the table keeps the order open";
@@ -60,7 +64,7 @@ async fn run_update(
 ) -> Result<Vec<(String, Closing)>, Error> {
     let rows = transaction.run(CALL, async |client| {
         let (ids, message_ids) = ((&locked.ids as _, Type::TEXT_ARRAY), (&locked.message_ids as _, Type::UUID_ARRAY));
-        client.query_typed(update, &[ids, message_ids, (&by, Type::TEXT)]).await
+        with_deferred(client, client.query_typed(update, &[ids, message_ids, (&by, Type::TEXT)])).await
     });
     let mut closings = Vec::new();
     for row in rows.await? {
@@ -113,18 +117,14 @@ async fn call_function(
     }
     let rows = transaction.run(FINISH, async |client| {
         let Called { ids, message_ids, was, due_at } = &called;
-        client
-            .query_typed(
-                finish,
-                &[
-                    (ids, Type::TEXT_ARRAY),
-                    (message_ids, Type::UUID_ARRAY),
-                    (&by, Type::TEXT),
-                    (was, Type::TEXT_ARRAY),
-                    (due_at, Type::TIMESTAMPTZ_ARRAY),
-                ],
-            )
-            .await
+        let parameters = [
+            (ids as _, Type::TEXT_ARRAY),
+            (message_ids as _, Type::UUID_ARRAY),
+            (&by as _, Type::TEXT),
+            (was as _, Type::TEXT_ARRAY),
+            (due_at as _, Type::TIMESTAMPTZ_ARRAY),
+        ];
+        with_deferred(client, client.query_typed(finish, &parameters)).await
     });
     for row in rows.await? {
         let Done { done, id, was, late } = Done::read(&row).map_err(Error::statement(FINISH))?;
@@ -135,6 +135,15 @@ async fn call_function(
         closings.push((id, Closing::Closed(closed)));
     }
     Ok(closings)
+}
+
+/// A statement, and after it what is deferred to the commit, in one round trip. A failed statement has failed both.
+async fn with_deferred(
+    client: &Client,
+    statement: impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
+) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let (rows, deferred) = join(statement, client.batch_execute(DEFERRED)).await;
+    rows.and_then(|rows| deferred.map(|()| rows))
 }
 
 /// Without the id that it was locked by, its event has none.

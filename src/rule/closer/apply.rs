@@ -32,6 +32,8 @@ enum Trouble {
     Away,
     /// The rule's statements are not to be had: its table is locked as a whole, or does not fit.
     Unready,
+    /// The database ended the session, and answers others.
+    Ended(String),
     /// The column cannot have such an id.
     BadId(String),
     /// Everything else counts.
@@ -70,6 +72,10 @@ impl<R: Receipt> Closer<R> {
             Ok(Closing::Kept(kept)) => self.kept(work, rule, &id, kept).await,
             Err(Trouble::Away) => Fate::Later(work.waits.away()),
             Err(Trouble::Unready) => self.kept(work, rule, &id, Kept::Unready).await,
+            Err(Trouble::Ended(reason)) => match work.waits.ended() {
+                Some(wait) => Fate::Later(wait),
+                None => self.failed(work, rule, &id, &reason).await,
+            },
             Err(Trouble::Stopped) => Fate::Later(Duration::ZERO),
             Err(Trouble::BadId(reason)) => self.park(work, Some(rule), Some(&id), &reason).await,
             Err(Trouble::Failed(reason)) => self.failed(work, rule, &id, &reason).await,
@@ -85,11 +91,16 @@ impl<R: Receipt> Closer<R> {
             Hindrance::Database => Trouble::Away,
             Hindrance::Rule => Trouble::Unready,
         })?;
+        let patience = self.patience.take(self.room.has_ready());
         // Not given up at the stop: what was closed is to be told.
-        let closing = close::one(&self.pool, &self.settings, &orders, id, BY).await;
+        let closing = close::one(&self.pool, &self.settings, &orders, (id, patience.length()), BY).await;
+        drop(patience);
         let error = match closing {
             Ok(closing) => {
                 self.losses.none();
+                if closing == Closing::Kept(Kept::Unready) {
+                    self.prepared.doubt(rule);
+                }
                 return Ok(closing);
             }
             Err(error) => error,
@@ -97,7 +108,8 @@ impl<R: Receipt> Closer<R> {
         if error.is_gone() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             self.losses.one(rule, &error);
-            return Err(Trouble::Away);
+            let ended = close::is_its_end(&self.pool, &self.settings, &error).await;
+            return Err(if ended { Trouble::Ended(close::ended(&error)) } else { Trouble::Away });
         }
         self.losses.none();
         if error.is_conflict() {

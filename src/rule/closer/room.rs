@@ -60,6 +60,11 @@ impl<W: Occupant> Room<W> {
         self.lock().waiting.values().filter(|one| one.queue() == queue).count()
     }
 
+    /// Whether somebody could be taken at once who has not been looked at yet.
+    pub(super) fn has_ready(&self) -> bool {
+        !self.lock().ready.is_empty()
+    }
+
     /// Sends away those that are no longer wanted.
     pub(super) fn retain(&self, wanted: impl Fn(&W) -> bool) {
         let mut state = self.lock();

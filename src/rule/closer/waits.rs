@@ -10,6 +10,10 @@ const AGAIN: Backoff = Backoff { min: Duration::from_secs(1), max: Duration::fro
 /// Waits for an order after which somebody should look at it: a minute.
 const LONG: u32 = 6;
 
+/// Sessions that end in the close of one order, after which it is the order's doing: a server that is taken down, or a
+/// proxy, ends one of them, or two.
+const ENDED: u32 = 3;
+
 /// What a message has waited for.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
@@ -17,6 +21,8 @@ pub(super) struct Waits {
     failures: u32,
     /// Times in a row that nobody could be asked.
     away: u32,
+    /// Times in a row that the database ended the session in which it was closed.
+    ended: u32,
     /// Times that its order was locked, or slow to close.
     held: u32,
     /// Times that its own row could not be written.
@@ -41,6 +47,12 @@ impl Waits {
     /// Somebody could be asked.
     pub(super) fn asked(&mut self) {
         self.away = 0;
+    }
+
+    /// The session of its close was ended; none: so often in a row that it is its order's failure and no accident.
+    pub(super) fn ended(&mut self) -> Option<Duration> {
+        self.ended = self.ended.saturating_add(1);
+        (self.ended < ENDED).then(|| Backoff::DATABASE.wait(self.ended))
     }
 
     /// The order is locked, or slow to close; whether that has lasted for long by now, which is true once.

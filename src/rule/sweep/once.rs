@@ -92,7 +92,7 @@ impl Sweep {
     async fn look(&self, orders: &Orders, hears: Hears<'_>) -> Result<(), Broken> {
         let mut place = None;
         loop {
-            let found = orders.find(&self.pool, &self.settings, place.as_ref(), self.batch);
+            let found = orders.find(&self.pool, &self.settings, (place.as_ref(), self.batch));
             let found = self.patient(found).await??;
             found.iter().filter(|found| found.applies).for_each(|found| hears(Told::Overdue(&found.place.1)));
             let full = found.len() == self.batch;

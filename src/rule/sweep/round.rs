@@ -2,6 +2,7 @@
 
 use super::missed::Missed;
 use super::{Broken, Hears, Memory, Sweep, Told};
+use crate::config::Mode;
 use crate::outbox::connect::within;
 use crate::outbox::error::Error;
 use crate::rule::close;
@@ -108,7 +109,11 @@ impl Round<'_> {
             return Ok(None);
         }
         let sweep = self.sweep;
-        let found = sweep.patient(self.orders.find(&sweep.pool, &sweep.settings, place.as_ref(), rows)).await??;
+        let (pool, settings, page) = (&sweep.pool, &sweep.settings, (place.as_ref(), rows));
+        let found = match self.orders.mode {
+            Mode::Observe => sweep.patient(self.orders.find(pool, settings, page)).await??,
+            Mode::Enforce => sweep.patient(self.orders.find_to_close(pool, settings, page)).await??,
+        };
         let Some(last) = found.last() else { return Ok(None) };
         *place = Some(last.place.clone());
         Ok(Some(found))
@@ -129,7 +134,7 @@ impl Round<'_> {
         let closed = self.apply(ids, missed).await;
         size.learn(started.elapsed());
         match closed {
-            Err(Broken::Failed(error)) if !error.is_gone() => {
+            Err(Broken::Failed(error)) if self.is_of_orders(&error).await? => {
                 tracing::debug!(rule, %error, "a batch of rule {rule} goes order by order");
             }
             closed => return closed,
@@ -142,11 +147,17 @@ impl Round<'_> {
                 self.sweep.patient(self.pass.keep()).await??;
             }
             match self.apply(std::slice::from_ref(id), missed).await {
-                Err(Broken::Failed(error)) if !error.is_gone() => self.miss(id, &error, missed),
+                Err(Broken::Failed(error)) if self.is_of_orders(&error).await? => self.miss(id, &error, missed),
                 closed => closed?,
             }
         }
         Ok(())
+    }
+
+    /// Whether what has failed is the orders' doing, and not the database's that is away.
+    async fn is_of_orders(&self, error: &Error) -> Result<bool, Broken> {
+        let ended = close::is_its_end(&self.sweep.pool, &self.sweep.settings, error);
+        Ok(!error.is_gone() || self.sweep.patient(ended).await?)
     }
 
     /// Closes those of `ids` that are to be closed, in one transaction, and tells of each.
@@ -177,8 +188,11 @@ impl Round<'_> {
             (self.hears)(Told::Order(id, &locked));
             return Ok(());
         }
-        let closing =
-            if policed { close::passed_by(pool, settings, self.orders, id, BY).await } else { Ok(locked.clone()) };
+        let closing = if policed {
+            close::one(pool, settings, self.orders, (id, close::AT_ONCE), BY).await
+        } else {
+            Ok(locked.clone())
+        };
         match closing {
             Ok(closing) => {
                 missed.closed += usize::from(matches!(closing, Closing::Closed(_)));
@@ -188,8 +202,8 @@ impl Round<'_> {
                 tell::tell(metrics, name, BY, &shown(id), &closing, None);
                 (self.hears)(Told::Order(id, &closing));
             }
-            Err(error) if error.is_gone() => return Err(error.into()),
-            Err(error) => self.miss(id, &error, missed),
+            Err(error) if self.is_of_orders(&error).await? => self.miss(id, &error, missed),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }
@@ -197,9 +211,10 @@ impl Round<'_> {
     /// Tells of an order that could not be closed.
     fn miss(&self, id: &str, error: &Error, missed: &mut Missed) {
         let rule = &self.sweep.name;
+        let reason = if error.is_gone() { close::ended(error) } else { error.to_string() };
         missed.count += 1;
         if missed.count == 1 {
-            missed.first = format!("{}: {error}", shown(id));
+            missed.first = format!("{}: {reason}", shown(id));
         }
         self.sweep.metrics.rules.refused(rule, BY, FAILED);
         (self.hears)(Told::Failed(id, error));
@@ -207,7 +222,7 @@ impl Round<'_> {
         if error.is_conflict() {
             tracing::debug!(order = id, rule, %error, "rule {rule}: order {id} is left to the next pass");
         } else if missed.count <= NAMED {
-            tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {error}");
+            tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {reason}");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! An order that somebody keeps locked is closed when it is free, and holds nobody up.
 
 use super::shop::{LONG_AGO, Shop, message, refused};
+use crate::support::db::Db;
 use crate::support::relay::START;
 use crate::support::wait::{secs, wait_until};
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_order_is_tried_again_and_spends_no_attempt() {
@@ -47,6 +49,29 @@ async fn a_prefetch_full_of_locked_orders_starves_no_other() {
     .await;
     shop.wait_acked().await;
     shop.events_fit().await;
+}
+
+/// Each of them would be waited for two seconds, by five at a time: forty seconds in all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hundred_locked_orders_in_front_hold_up_none_behind_them() {
+    let shop = Shop::new("closer_locked_front").await;
+    shop.orders(1..=120, "pending", LONG_AGO).await;
+    let other = shop.between.rig.db().await;
+    other.batch_execute("begin; select from orders where id <= 100 for update").await.unwrap();
+    shop.deliver_all(1..=120).await;
+    let daemon = shop.daemon("");
+    let begun = Instant::now();
+    wait_until(secs(60), async || shop.closed().await == 20).await;
+    assert!(begun.elapsed() < secs(20), "{:?}", begun.elapsed());
+    other.batch_execute("commit").await.unwrap();
+    wait_until(secs(90), async || {
+        shop.db.batch_execute(NOW).await.unwrap();
+        shop.closed().await == 120
+    })
+    .await;
+    shop.wait_acked().await;
+    shop.events_fit().await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 0, "{}", daemon.log());
 }
 
 /// Those that are put off are due, and leave at once.
@@ -104,19 +129,52 @@ const OTHER: &str = "[tier.other-2s]\ndelay = \"2s\"\ntarget = { queue = \"due\"
 /// What is said of it; who has the table locked, and a statement that finds that out, follow.
 const LOCKED: &str = "rule other: no answer in time about table others of rule other: ";
 
+/// Whether the rule was prepared when the migration came, or not.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_a_migration_has_locked_holds_up_its_own_rule_alone_and_is_named() {
-    let shop = Shop::new("closer_table").await;
+async fn a_table_that_a_migration_locks_later_holds_up_its_own_rule_alone_and_is_named() {
+    let shop = Shop::new("closer_table_later").await;
+    let others = others(&shop).await;
+    let daemon = shop.launch("", OTHER);
+    daemon.wait_log("the closer consumes queue 'due'", START);
+    shop.publish(b"{}", message(Some("other-2s"), Some("1"))).await;
+    wait_until(secs(20), async || shop.count("others where status = 'closed'").await == 1).await;
+    others.batch_execute("begin; lock table others").await.unwrap();
+    for id in 2..=30 {
+        shop.publish(b"{}", message(Some("other-2s"), Some(&id.to_string()))).await;
+    }
+    shop.orders(1..=10, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=10).await;
+    let begun = Instant::now();
+    wait_until(secs(60), async || shop.closed().await == 10).await;
+    assert!(begun.elapsed() < secs(15), "{:?}", begun.elapsed());
+    let said = || daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
+    wait_until(secs(30), async || said().contains(LOCKED)).await;
+    others.batch_execute("commit").await.unwrap();
+    wait_until(secs(60), async || {
+        shop.db.batch_execute(NOW).await.unwrap();
+        shop.count("others where status = 'closed'").await == 30
+    })
+    .await;
+    wait_until(secs(20), async || !said().contains("rule other")).await;
+    shop.wait_acked().await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 0, "{}", daemon.log());
+}
+
+/// The other rule's table, and a session of its owner's.
+async fn others(shop: &Shop) -> Db {
     let others = format!(
-        "create table others (like orders including all); grant select, update (status) on others to {}",
+        "create table others (like orders including all); grant select, update (status) on others to {}; \
+         insert into others select i, 'pending', now() - interval '1 h' from generate_series(1, 30) i",
         shop.between.role()
     );
     shop.db.batch_execute(&others).await.unwrap();
-    shop.db
-        .batch_execute("insert into others select i, 'pending', now() - interval '1 h' from generate_series(1, 30) i")
-        .await
-        .unwrap();
-    let migration = shop.between.rig.db().await;
+    shop.between.rig.db().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_a_migration_has_locked_holds_up_its_own_rule_alone_and_is_named() {
+    let shop = Shop::new("closer_table").await;
+    let migration = others(&shop).await;
     migration.batch_execute("begin; lock table others").await.unwrap();
     // More than the closer is given at a time: they must not be all that it has.
     let daemon = shop.launch("prefetch = 10", OTHER);

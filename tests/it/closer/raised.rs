@@ -1,6 +1,6 @@
 //! What a trigger raises is the failure of its order, whatever class of error it takes: the database is not away for that.
 
-use super::shop::{LONG_AGO, Shop};
+use super::shop::{LONG_AGO, Shop, refused};
 use crate::support::wait::{secs, wait_until};
 
 /// A lost connection, as dblink says it; a server that takes no writes; one that is full.
@@ -37,4 +37,42 @@ async fn the_sweep_names_such_an_order_and_closes_its_neighbours() {
         daemon.wait_log(&format!("rule unpaid: order {id} could not be closed: "), secs(20));
     }
     shop.events_fit().await;
+}
+
+/// Ends its own session, as nothing but an outage does otherwise.
+const END: &str = "create function fatal() returns trigger language plpgsql as $$ begin \
+    if new.id = 1 then perform pg_terminate_backend(pg_backend_pid()); end if; return new; end $$; \
+    create trigger fatal before update on orders for each row execute function fatal()";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_whose_close_ends_the_session_is_parked_after_its_attempts_and_the_others_are_closed() {
+    let shop = Shop::new("closer_ended").await;
+    shop.db.batch_execute(END).await.unwrap();
+    let daemon = shop.daemon("max_attempts = 2");
+    shop.orders(1..=20, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=20).await;
+    wait_until(secs(30), async || shop.closed().await == 19).await;
+    wait_until(secs(60), async || shop.db.count("parked_at is not null").await == 1).await;
+    shop.wait_acked().await;
+    let parked = "parked_at is not null and last_error like '%the database ended the session%(attempt 2, the last)'";
+    assert_eq!(shop.db.count(parked).await, 1, "{}", daemon.log());
+    shop.events_fit().await;
+}
+
+/// Its policies hide every order from the relay, from one moment to the next.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_row_level_security_hides_from_a_running_relay_is_not_taken_for_unknown() {
+    let shop = Shop::new("closer_policies").await;
+    let daemon = shop.daemon("");
+    shop.orders(1..=5, "pending", LONG_AGO).await;
+    shop.deliver("1").await;
+    wait_until(secs(20), async || shop.closed().await == 1).await;
+    shop.db.batch_execute("alter table orders enable row level security").await.unwrap();
+    shop.deliver_all(2..=5).await;
+    let said = || daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
+    wait_until(secs(30), async || said().contains("rule unpaid: row-level security is on")).await;
+    assert_eq!((refused(&daemon, "unknown"), shop.unacked()), (0.0, 4));
+    shop.db.batch_execute("alter table orders disable row level security").await.unwrap();
+    wait_until(secs(60), async || shop.closed().await == 5).await;
+    shop.wait_acked().await;
 }

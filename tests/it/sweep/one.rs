@@ -5,7 +5,7 @@ use super::shop::Shop;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::wait::{secs, wait_until};
 use duebox::outbox::connect;
-use duebox::rule::{Closing, Kept, one, prepare};
+use duebox::rule::{Closing, Kept, PATIENCE, one, prepare};
 use secrecy::ExposeSecret as _;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,14 +18,14 @@ impl Shop {
         let (pool, settings) = (self.pool(), self.settings());
         let (orders, findings) = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap();
         let orders = orders.unwrap_or_else(|| panic!("{:?}", findings.problems));
-        one(&pool, &settings, &orders, id, "closer").await.unwrap()
+        one(&pool, &settings, &orders, (id, PATIENCE), "closer").await.unwrap()
     }
 
     /// Whether the closer closes this order; its transaction may have run into its bounds.
     pub(super) async fn try_one(&self, id: &str) -> bool {
         let (pool, settings) = (self.pool(), self.settings());
         let orders = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap().0.unwrap();
-        matches!(one(&pool, &settings, &orders, id, "closer").await, Ok(Closing::Closed(_)))
+        matches!(one(&pool, &settings, &orders, (id, PATIENCE), "closer").await, Ok(Closing::Closed(_)))
     }
 
     /// Why the order that the closer names is kept.
@@ -109,7 +109,7 @@ async fn an_id_that_the_column_cannot_have_is_an_error() {
     let shop = Shop::new("one_malformed").await;
     let (pool, settings) = (shop.pool(), shop.settings());
     let orders = prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
-    let error = one(&pool, &settings, &orders, "A-7", "closer").await.unwrap_err();
+    let error = one(&pool, &settings, &orders, ("A-7", PATIENCE), "closer").await.unwrap_err();
     assert!(error.to_string().contains("invalid input syntax for type bigint"), "{error}");
 }
 
@@ -127,6 +127,6 @@ async fn a_connection_that_takes_long_to_make_takes_nothing_from_the_time_of_the
     // Longer than a close may take.
     (settings.url, settings.connect_timeout) = (both.into(), secs(6));
     let pool = connect::pool(&settings, 1).unwrap();
-    let closing = one(&pool, &settings, &orders, "1", "closer").await.unwrap();
+    let closing = one(&pool, &settings, &orders, ("1", PATIENCE), "closer").await.unwrap();
     assert!(matches!(closing, Closing::Closed(_)) && frozen.accepted() > 0, "{closing:?}");
 }

@@ -89,7 +89,7 @@ async fn a_payment_that_locks_the_order_after_its_close_began_finds_it_closed() 
     let shop = Shop::with_gate("pair_close_first").await;
     shop.db.batch_execute(WAIT_IN_CLOSE).await.unwrap();
     for id in ROUNDS {
-        if shop.paid_while_closed(id).await {
+        if Box::pin(shop.paid_while_closed(id)).await {
             return;
         }
     }
@@ -161,7 +161,7 @@ async fn the_sweep_skips_what_the_closer_has() {
     let wait = WAIT_IN_CLOSE.replace("perform", "if new.id % 2 = 1 then perform").replace("(2);", "(2); end if;");
     shop.db.batch_execute(&wait).await.unwrap();
     for odd in ROUNDS.step_by(2) {
-        if shop.swept_while_closed(odd).await {
+        if Box::pin(shop.swept_while_closed(odd)).await {
             return;
         }
     }
@@ -212,7 +212,9 @@ async fn among_sweeps_closers_and_payments_every_order_ends_paid_or_closed_with_
             // Twice, as a redelivered message would; and again when the machine was too slow for the bounds of a close.
             let (mut calls, mut tries) = (0, 0);
             while calls < 2 {
-                match duebox::rule::one(&pool, &settings, &orders, &id.to_string(), "closer").await {
+                match duebox::rule::one(&pool, &settings, &orders, (&id.to_string(), duebox::rule::PATIENCE), "closer")
+                    .await
+                {
                     again @ (Ok(Closing::Kept(Kept::Locked | Kept::Slow)) | Err(_)) => {
                         tries += 1;
                         assert!(tries < 20, "{again:?}");

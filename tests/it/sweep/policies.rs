@@ -3,7 +3,7 @@
 use super::inspect::one;
 use super::shop::Shop;
 use duebox::outbox::error::Error;
-use duebox::rule::{Closing, Findings, Kept, one as close_one, prepare};
+use duebox::rule::{Closing, Findings, Kept, PATIENCE, one as close_one, prepare};
 
 const LONG_AGO: f64 = 2_000.0;
 
@@ -23,7 +23,7 @@ impl Shop {
     async fn close(&self, id: &str) -> Result<Closing, Error> {
         let (pool, settings) = (self.pool(), self.settings());
         let orders = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap().0.unwrap();
-        close_one(&pool, &settings, &orders, id, "closer").await
+        close_one(&pool, &settings, &orders, (id, PATIENCE), "closer").await
     }
 }
 
