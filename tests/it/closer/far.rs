@@ -22,10 +22,15 @@ async fn a_database_farther_away_than_a_close_may_be_silent_is_named_and_spends_
     assert_eq!(daemon.log().matches("closes lost their connection").count(), 1, "said once");
 }
 
-/// What a statement's bound does not cover.
-const DEFERRED: &str = "create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(7); return new; end'; \
-    create constraint trigger slow after update on orders deferrable initially deferred \
-    for each row execute function slow()";
+/// What no statement's bound covers: a trigger that defers another to the commit.
+const DEFERRED: &str = "alter table orders add touched int; \
+    create function slow() returns trigger language plpgsql as 'begin perform pg_sleep(7); return new; end'; \
+    create constraint trigger slow after update of touched on orders deferrable initially deferred \
+    for each row execute function slow(); \
+    create function touch() returns trigger language plpgsql security definer as $$ begin set constraints all deferred; \
+    update public.orders set touched = 1 where id = new.id; return new; end $$; \
+    create constraint trigger touch after update of status on orders deferrable initially deferred \
+    for each row execute function touch()";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_whose_commit_takes_too_long_is_named_as_unknown() {
