@@ -1,11 +1,12 @@
 //! Rules: which orders are overdue, and what happens to them then.
 //!
 //! ```text
-//! sweep:  take the pass ─▶ find (no locks) ─▶ [ lock (skip locked) ─▶ close + event ] ─▶ find ... ─▶ end the pass
-//!                                              one READ COMMITTED transaction
+//! sweep:   take the pass ─▶ find (no locks) ─▶ [ lock those that are free ─▶ close + event ] ─▶ find ... ─▶ end the pass
+//! closer:  a message ───────────────────────▶ [ lock it, waiting a little ─▶ close + event ] ─▶ ack
+//!                                               one READ COMMITTED transaction
 //! ```
 //!
-//! The two statements in brackets decide alone: a paid order is never closed, whoever names it to them and whenever. The
+//! What is in brackets decides alone: a paid order is never closed, whoever names it to them and whenever. The
 //! clock is the database's.
 
 mod close;

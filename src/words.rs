@@ -13,9 +13,24 @@ pub(crate) fn shown(text: &str) -> String {
     text.chars().map(one).collect()
 }
 
+/// Longest part of such a text that stands in a line of the log.
+const SHORT: usize = 100;
+
+/// The beginning of one that may be as long as its author likes.
+pub(crate) fn shown_short(text: &str) -> String {
+    let short: String = text.chars().take(SHORT).collect();
+    shown(&short) + if short.len() < text.len() { "..." } else { "" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_text_is_cut() {
+        assert_eq!((shown_short("A-7"), shown_short("1\nWARN")), ("A-7".to_owned(), "1\\nWARN".to_owned()));
+        assert_eq!(shown_short(&"7".repeat(5_000)).len(), 103);
+    }
 
     #[test]
     fn other_peoples_texts_stay_on_their_line() {

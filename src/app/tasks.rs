@@ -43,7 +43,7 @@ impl Tasks {
                 Some(ended) = self.others.join_next() => ended,
                 else => return Ended::Failed("every task has ended".to_owned()),
             };
-            // A task that saw a stop nobody here raised cannot be; go on with the others.
+            // It has ended because the stop is raised: the others are waited for.
             if let Err(reason) = self.end(ended) {
                 return reason;
             }

@@ -5,6 +5,7 @@ use super::{Broker, Doorbell, Outbox, Relay, Unclaimed};
 use crate::admin::health::Part;
 use crate::admin::metrics::ByTier;
 use crate::tier;
+use crate::words::shown;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -93,7 +94,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         }
         for name in &found {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
-            let (shown, hint) = (name.escape_debug(), tier::hint("the application", name, &known));
+            let (shown, hint) = (shown(name), tier::hint("the application", name, &known));
             let cure = "add the tier, or cancel these rows and enqueue them again";
             let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {cure}; {hint}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);

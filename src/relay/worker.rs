@@ -75,7 +75,6 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let flying = self.health.flight.begin(Waits::Confirms, asked);
         let plan = fate::plan(tier, batch.rows(), batch.now(), &publisher.bounds(), self.gates());
         let mut fates = plan.decided;
-        log_decided(tier, batch.rows(), &fates);
         let outcomes = self.publish(publisher, &plan.outgoing, tier).await;
         flying.waits(Waits::Database);
         let attempts: Vec<Attempt<'_>> = plan
@@ -89,6 +88,8 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         let retry = Retry { max_attempts: self.settings.max_attempts, backoff: self.settings.backoff, now };
         match judge(&attempts) {
             Judgement::Decided { verdicts, troubles, refusing, healthy } => {
+                // An unknown outcome rolls the batch back, and with it what was decided before.
+                log_decided(tier, batch.rows(), &fates);
                 let waits = self.note_hops(tier, &plan.outgoing, &troubles, &refusing, &healthy);
                 for (out, verdict) in plan.outgoing.iter().zip(&verdicts) {
                     let fate = retry.fate(out, verdict, &waits);

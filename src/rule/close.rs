@@ -20,19 +20,19 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 /// How long the parts of a transaction may take once it holds an order: together the second that a payment waits at most.
-struct Bounds {
+pub(super) struct Bounds {
     /// Each statement.
     statement: Duration,
     /// A lock that a statement waits for; below the statement's, so that the error says that it was a lock.
     lock: Duration,
     /// Postgres ends the transaction of a relay that was stopped between two statements.
-    silence: Duration,
+    pub(super) silence: Duration,
 }
 
 /// Lock; close, deferred; commit.
-const UPDATE: Bounds = Bounds::of(220, 180, 170);
+pub(super) const UPDATE: Bounds = Bounds::of(220, 180, 170);
 /// Lock; call; finish, deferred; commit.
-const FUNCTION: Bounds = Bounds::of(160, 140, 120);
+pub(super) const FUNCTION: Bounds = Bounds::of(160, 140, 120);
 
 /// How long one order is waited for that somebody else has locked; nothing is held meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Asking Postgres what it makes of a statement, without running it.
+//! Asking Postgres about a rule, in a transaction that is rolled back.
 
 use crate::outbox::connect::{Pool, Settings, Transaction};
 use crate::outbox::error::{Error, describe};
@@ -60,7 +60,7 @@ impl Probe<'_> {
         Ok(Err(reason))
     }
 
-    /// The plan of a statement without parameters, line by line; or why there is none.
+    /// What `explain` says of a statement without parameters, or why it refuses it.
     pub(super) async fn explain(&self, statement: &str) -> Result<Answer, Error> {
         self.ask("", &format!("explain {statement}"), &[]).await
     }

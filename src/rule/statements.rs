@@ -1,5 +1,5 @@
 //! The statements over the user's own table. Its names stand in their text, so these are made here and not files in
-//! `sql/`; what is fixed per rule is a constant in them, and each runs in psql as [`Statements`] prints it.
+//! `sql/`; what is fixed per rule is a constant in them, and each is plain SQL that psql can prepare.
 //!
 //! Everything of ours is qualified: they run under the role's own `search_path`, because the user's triggers and
 //! expressions do. An expression of the user's stands where nothing but the order `o` can be named.

@@ -2,6 +2,7 @@
 
 mod missed;
 mod once;
+mod pages;
 mod round;
 
 use super::orders::{self, Orders, Place};
@@ -46,6 +47,8 @@ pub struct Sweep {
 /// Why a pass was broken off.
 enum Broken {
     Stopped,
+    /// Another relay has taken it over, and goes on with it.
+    TakenOver,
     Failed(Error),
 }
 
@@ -88,6 +91,8 @@ impl Sweep {
                     wait
                 }
                 Err(Broken::Stopped) => break,
+                // It goes on there, and is waited for.
+                Err(Broken::TakenOver) => Duration::ZERO,
                 Err(Broken::Failed(error)) => {
                     self.failed(&error, &mut memory);
                     failures = failures.saturating_add(1);
@@ -164,12 +169,11 @@ impl Sweep {
                 pass.break_off(every).await;
                 return Err(Broken::Stopped);
             }
-            Err(away) => return Err(away),
+            Err(broken) => return Err(broken),
         };
         (memory.problem, memory.troubled) = (told, false);
         self.say(memory.problem.as_deref());
-        // Taken over: it goes on there, and is waited for.
-        let Some(ended) = self.patient(pass.end()).await?? else { return Ok(Duration::ZERO) };
+        let ended = self.patient(pass.end()).await??.ok_or(Broken::TakenOver)?;
         self.metrics.rules.passed(&self.name, ended);
         Ok(every)
     }

@@ -6,13 +6,13 @@ use super::pause;
 use super::plan::Home;
 use super::prepared::Hindrance;
 use super::rows::Row;
-use super::tell::shown;
 use super::{BY, Closer, Work};
 use crate::outbox::error::Error;
 use crate::rule::close;
 use crate::rule::closing::{Closing, Kept};
 use crate::rule::port::Receipt;
 use crate::rule::tell::FAILED;
+use crate::words::shown_short;
 use std::time::{Duration, SystemTime};
 
 /// How early a message may be and still wait here.
@@ -30,8 +30,6 @@ pub(super) enum Fate {
 enum Trouble {
     /// The database is away.
     Away,
-    /// The rule's statements are not to be had: its table is locked as a whole, or does not fit.
-    Unready,
     /// The database ended the session, and answers others.
     Ended(String),
     /// The column cannot have such an id.
@@ -61,7 +59,8 @@ impl<R: Receipt> Closer<R> {
             Some(false) => {}
         }
         let closing = self.close(rule, &id).await;
-        if !matches!(closing, Err(Trouble::Away | Trouble::Unready)) {
+        let unanswered = matches!(closing, Err(Trouble::Away | Trouble::Stopped) | Ok(Closing::Kept(Kept::Unready)));
+        if !unanswered {
             work.waits.asked();
         }
         match closing {
@@ -71,7 +70,6 @@ impl<R: Receipt> Closer<R> {
             }
             Ok(Closing::Kept(kept)) => self.kept(work, rule, &id, kept).await,
             Err(Trouble::Away) => Fate::Later(work.waits.away()),
-            Err(Trouble::Unready) => self.kept(work, rule, &id, Kept::Unready).await,
             Err(Trouble::Ended(reason)) => match work.waits.ended() {
                 Some(wait) => Fate::Later(wait),
                 None => self.failed(work, rule, &id, &reason).await,
@@ -87,10 +85,11 @@ impl<R: Receipt> Closer<R> {
         let sides = (&self.pool, &self.settings);
         let Some(config) = self.rules.get(rule) else { return Err(Trouble::Failed(format!("no rule {rule}"))) };
         let prepared = self.prepared.orders(sides, (rule, config), &self.health);
-        let orders = self.stop.or(prepared).await.ok_or(Trouble::Stopped)?.map_err(|hindrance| match hindrance {
-            Hindrance::Database => Trouble::Away,
-            Hindrance::Rule => Trouble::Unready,
-        })?;
+        let orders = match self.stop.or(prepared).await.ok_or(Trouble::Stopped)? {
+            Ok(orders) => orders,
+            Err(Hindrance::Database) => return Err(Trouble::Away),
+            Err(Hindrance::Rule) => return Ok(Closing::Kept(Kept::Unready)),
+        };
         let patience = self.patience.take(self.room.has_ready());
         // Not given up at the stop: what was closed is to be told.
         let closing = close::one(&self.pool, &self.settings, &orders, (id, patience.length()), BY).await;
@@ -116,7 +115,7 @@ impl<R: Receipt> Closer<R> {
             return Ok(Closing::Kept(Kept::Locked));
         }
         if close::is_bad_id(&error) {
-            return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown(id), config.table)));
+            return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown_short(id), config.table)));
         }
         // The table may have changed.
         self.prepared.doubt(rule);
@@ -144,7 +143,7 @@ impl<R: Receipt> Closer<R> {
                 self.count(rule, &kept);
                 let (long, wait) = work.waits.held();
                 if long {
-                    let (id, reason) = (shown(id), kept.reason());
+                    let (id, reason) = (shown_short(id), kept.reason());
                     tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is not closed for long: {kept}");
                 }
                 Fate::Later(wait)
@@ -214,7 +213,7 @@ impl<R: Receipt> Closer<R> {
     async fn failed(&self, work: &mut Work<R>, rule: &str, id: &str, reason: &str) -> Fate {
         let (attempt, wait) = work.waits.failed();
         self.metrics.rules.refused(rule, BY, FAILED);
-        let shown = shown(id);
+        let shown = shown_short(id);
         let most = self.max_attempts;
         if attempt >= most {
             let reason = format!("order {shown} could not be closed: {reason} (attempt {attempt}, the last)");

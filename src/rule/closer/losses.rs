@@ -2,6 +2,7 @@
 //! the server lets a relay be silent takes all, and nothing else shows it.
 
 use crate::outbox::error::Error;
+use crate::rule::close::{FUNCTION, UPDATE};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// So many in a row are no accident: twice the slots that there are by default.
@@ -25,8 +26,10 @@ impl Losses {
                 rule,
                 %error,
                 "rule {rule}: the last {MANY} closes lost their connection to the database: {error}; the server ends a close \
-                 whose relay is silent for 0.17 s (0.12 s with a `function`), so a round trip to it must take less; a trigger \
-                 that ends its own session does the same"
+                 whose relay is silent for {:?} ({:?} with a `function`), so a round trip to it must take less; a trigger \
+                 that ends its own session does the same",
+                UPDATE.silence,
+                FUNCTION.silence
             );
         }
     }

@@ -24,7 +24,7 @@ const PARKED: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0004);
 /// Longest key that the outbox takes.
 const MAX_KEY: usize = 1_024;
 /// Longest reason that is kept.
-const MAX_REASON: usize = 2_000;
+const MAX_STORED: usize = 2_000;
 
 /// A message as a row.
 pub(super) struct Row<'a> {
@@ -86,7 +86,7 @@ impl<'a> Row<'a> {
     /// Parks the message.
     pub(super) async fn park(&self, (pool, settings): (&Pool, &Settings), reason: &str) -> Result<Uuid, Error> {
         let message_id = Uuid::new_v5(&PARKED, &self.identity);
-        let reason: String = reason.chars().filter(|c| *c != '\0').take(MAX_REASON).collect();
+        let reason: String = reason.chars().filter(|c| *c != '\0').take(MAX_STORED).collect();
         self.write((pool, settings), "park a message", (PARK, message_id), (&reason, Type::TEXT)).await
     }
 

@@ -1,6 +1,7 @@
 //! One pass now, for whoever asks for it in the foreground.
 
 use super::missed::Missed;
+use super::pages::Pages;
 use super::round::Round;
 use super::{Broken, Sweep};
 use crate::config::Mode;
@@ -15,6 +16,9 @@ const LOOK: (Duration, Duration) = (Duration::from_millis(100), Duration::from_s
 
 /// Said of a pass that was not to go on.
 const STOPPED: &str = "stopped before its end: the next sweep finds what is left";
+
+/// Said of a pass that another relay has in its hands now.
+const TAKEN_OVER: &str = "another relay has taken over the pass: this one was silent for too long";
 
 /// What a pass tells while it goes on.
 #[derive(Debug)]
@@ -47,6 +51,7 @@ impl Sweep {
             Ok(problem) => Ok(problem),
             Err(Broken::Failed(error)) => Err(error),
             Err(Broken::Stopped) => Ok(Some(STOPPED.to_owned())),
+            Err(Broken::TakenOver) => Ok(Some(TAKEN_OVER.to_owned())),
         }
     }
 
@@ -71,9 +76,7 @@ impl Sweep {
                 return Err(broken);
             }
         };
-        if pass.end().await?.is_none() {
-            return Ok(Some("another relay has taken over the pass: this one was silent for too long".to_owned()));
-        }
+        pass.end().await?.ok_or(Broken::TakenOver)?;
         Ok(missed.told())
     }
 
@@ -90,16 +93,10 @@ impl Sweep {
 
     /// Names what would be closed.
     async fn look(&self, orders: &Orders, hears: Hears<'_>) -> Result<(), Broken> {
-        let mut place = None;
-        loop {
-            let found = orders.find(&self.pool, &self.settings, (place.as_ref(), self.batch));
-            let found = self.patient(found).await??;
-            found.iter().filter(|found| found.applies).for_each(|found| hears(Told::Overdue(&found.place.1)));
-            let full = found.len() == self.batch;
-            place = found.into_iter().last().map(|found| found.place);
-            if !full {
-                return Ok(());
-            }
+        let mut pages = Pages::new(self, orders, false, None);
+        while let Some(page) = pages.next().await? {
+            page.iter().for_each(|(_, id)| hears(Told::Overdue(id)));
         }
+        Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! One pass over the overdue orders of a rule, in batches.
 
 use super::missed::Missed;
+use super::pages::Pages;
 use super::{Broken, Hears, Memory, Sweep, Told};
-use crate::config::Mode;
 use crate::outbox::connect::within;
 use crate::outbox::error::Error;
 use crate::rule::close;
 use crate::rule::closing::{Closing, Kept};
-use crate::rule::orders::{Found, Orders, Place};
+use crate::rule::orders::Orders;
 use crate::rule::pass::Pass;
 use crate::rule::size::Size;
 use crate::rule::tell::{self, FAILED};
@@ -48,11 +48,11 @@ impl Round<'_> {
     /// Closes what is to be closed, from where a pass has left off that `missed` so much. A page of orders is found at a
     /// time, whatever the guard says of them, and closed in batches that keep their own size.
     pub(super) async fn close(&self, mut missed: Missed) -> Result<Missed, Broken> {
-        let (mut size, mut place, before) = (Size::new(self.sweep.batch), missed.rest.take(), missed.count);
-        let rows = self.sweep.batch;
-        while let Some(found) = self.next(&mut place, rows).await? {
-            let full = found.len() == rows;
-            let ids: Vec<String> = found.into_iter().filter(|found| found.applies).map(|found| found.place.1).collect();
+        let (mut size, before) = (Size::new(self.sweep.batch), missed.count);
+        let mut pages = Pages::new(self.sweep, self.orders, true, missed.rest.take());
+        self.keep().await?;
+        while let Some(page) = pages.next().await? {
+            let ids: Vec<String> = page.into_iter().map(|(_, id)| id).collect();
             let mut rest = ids.as_slice();
             while !rest.is_empty() {
                 let most = if self.orders.one_by_one() { 1 } else { size.rows };
@@ -60,15 +60,10 @@ impl Round<'_> {
                 self.batch(batch, &mut size, &mut missed).await?;
                 rest = more;
                 self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
-                if !rest.is_empty() && !self.keeps().await? {
-                    return Ok(missed);
-                }
-            }
-            if !full {
-                break;
+                self.keep().await?;
             }
             if missed.count - before >= self.bound {
-                missed.rest = place;
+                missed.rest = pages.rest();
                 break;
             }
         }
@@ -77,11 +72,11 @@ impl Round<'_> {
 
     /// Counts what would be closed.
     pub(super) async fn observe(&self, memory: &mut Memory) -> Result<(), Broken> {
-        let (mut count, mut new, mut place) = (0, 0, None);
-        let (rule, rows) = (&self.sweep.name, self.sweep.batch);
-        while let Some(found) = self.next(&mut place, rows).await? {
-            let full = found.len() == rows;
-            for Found { place: (due, id), .. } in found.into_iter().filter(|found| found.applies) {
+        let (mut count, mut new, rule) = (0, 0, &self.sweep.name);
+        let mut pages = Pages::new(self.sweep, self.orders, false, None);
+        self.keep().await?;
+        while let Some(page) = pages.next().await? {
+            for (due, id) in page {
                 count += 1;
                 let is_new = memory.seen.as_ref().is_none_or(|(seen, last)| (*seen, last) < (due, &id));
                 if is_new && new < NAMED {
@@ -90,42 +85,25 @@ impl Round<'_> {
                 }
                 new += usize::from(is_new);
             }
-            if !full {
-                break;
-            }
             self.sweep.patient(tokio::time::sleep(PAUSE)).await?;
+            self.keep().await?;
         }
         if new > 0 {
             tracing::info!(rule, count, new, "rule {rule}: {count} order(s) would be closed, {new} of them new");
         }
-        memory.seen = place.or(memory.seen.take());
+        memory.seen = pages.last().or(memory.seen.take());
         self.sweep.metrics.rules.observed(rule, count);
         Ok(())
     }
 
-    /// The next overdue orders after `place`; none when there are none, or another relay has the pass.
-    async fn next(&self, place: &mut Option<Place>, rows: usize) -> Result<Option<Vec<Found>>, Broken> {
-        if !self.keeps().await? {
-            return Ok(None);
+    /// Shows that the pass goes on, or breaks it off.
+    async fn keep(&self) -> Result<(), Broken> {
+        let rule = &self.sweep.name;
+        if self.sweep.patient(self.pass.keep()).await?? {
+            return Ok(());
         }
-        let sweep = self.sweep;
-        let (pool, settings, page) = (&sweep.pool, &sweep.settings, (place.as_ref(), rows));
-        let found = match self.orders.mode {
-            Mode::Observe => sweep.patient(self.orders.find(pool, settings, page)).await??,
-            Mode::Enforce => sweep.patient(self.orders.find_to_close(pool, settings, page)).await??,
-        };
-        let Some(last) = found.last() else { return Ok(None) };
-        *place = Some(last.place.clone());
-        Ok(Some(found))
-    }
-
-    /// Shows that the pass goes on. False: another relay has taken it over.
-    async fn keeps(&self) -> Result<bool, Broken> {
-        let (kept, rule) = (self.sweep.patient(self.pass.keep()).await??, &self.sweep.name);
-        if !kept {
-            tracing::debug!(rule, "another relay has taken over the sweep of rule {rule}");
-        }
-        Ok(kept)
+        tracing::debug!(rule, "another relay has taken over the sweep of rule {rule}");
+        Err(Broken::TakenOver)
     }
 
     /// Closes a batch together, or one by one when that fails.
@@ -139,12 +117,11 @@ impl Round<'_> {
             }
             closed => return closed,
         }
-        let mut kept = Instant::now();
+        let mut shown_at = Instant::now();
         for id in ids {
-            if kept.elapsed() >= KEEP {
-                kept = Instant::now();
-                // Whoever has taken over finds the same orders; the next batch stops this pass.
-                self.sweep.patient(self.pass.keep()).await??;
+            if shown_at.elapsed() >= KEEP {
+                shown_at = Instant::now();
+                self.keep().await?;
             }
             match self.apply(std::slice::from_ref(id), missed).await {
                 Err(Broken::Failed(error)) if self.is_of_orders(&error).await? => self.miss(id, &error, missed),
