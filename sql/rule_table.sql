@@ -39,6 +39,8 @@ select format('%I.%I', f.nspname, f.relname) as table_name,
        f.relkind = 'p' as is_partitioned,
        (select case when not f.is_policed or bool_and(p.lets_all) then '' when bool_and(p.lets) then 'some' else 'all' end
           from policies p) as hides,
+       array(select c.attname::text from pg_attribute c
+              where c.attrelid = f.oid and c.attnum > 0 and not c.attisdropped order by c.attnum) as has_columns,
        has_schema_privilege(f.schema_oid, 'usage') as may_enter,
        quote_ident(w.name) as column_name,
        format_type(a.atttypid, a.atttypmod) as shown_type,

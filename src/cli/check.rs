@@ -96,7 +96,9 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
         match crate::rule::inspect(&pool, &settings, name, rule).await {
             Ok(of_rule) => {
                 problems.extend(of_rule.problems.iter().map(|problem| format!("rule {name}: {problem}")));
-                notes.extend(of_rule.notes);
+                let whose = format!("rule {name}");
+                let named = |note: String| if note.contains(&whose) { note } else { format!("{whose}: {note}") };
+                notes.extend(of_rule.notes.into_iter().map(named));
             }
             Err(error) => return Ok(Side::away("postgres", &error.to_string())),
         }

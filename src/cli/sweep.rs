@@ -185,5 +185,10 @@ fn of_closed(closed: &Closed) -> String {
     let Closed { was, is, message_id, late, .. } = closed;
     let is = is.as_deref().unwrap_or("gone");
     let event = message_id.map_or_else(String::new, |id| format!(", told in message {id}"));
-    format!("closed: {} is now {}, overdue for {}{event}", shown(was), shown(is), age(*late))
+    let did = if is == was {
+        format!("applied: {} as before", shown(is))
+    } else {
+        format!("closed: {} is now {}", shown(was), shown(is))
+    };
+    format!("{did}, overdue for {}{event}", age(*late))
 }

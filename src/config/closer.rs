@@ -104,8 +104,13 @@ impl Closer {
             }
         }
         if consumed.is_empty() {
-            let text =
-                "needs something to consume: a rule that closes, with a `tier` whose target has a `queue`; or `queues`";
+            let observes = |(_, rule): &(&String, &Rule)| rule.mode == Mode::Observe && rule.tier.is_some();
+            let observes = rules.iter().find(observes).map_or_else(String::new, |(name, _)| {
+                format!(" (rule {name} only observes, so its messages stay with whoever consumes them now)")
+            });
+            let text = format!(
+                "needs something to consume: a rule that closes, with a `tier` whose target has a `queue`; or `queues`{observes}"
+            );
             reader.problem(&["closer", "enabled"], text);
         }
     }

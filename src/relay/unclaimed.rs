@@ -95,7 +95,7 @@ impl<O: Outbox, B: Broker> Relay<O, B> {
         for name in &found {
             let known: Vec<&str> = known.iter().map(String::as_str).collect();
             let (shown, hint) = (shown(name), tier::hint("the application", name, &known));
-            let cure = "add the tier, or cancel these rows and enqueue them again";
+            let cure = "add the tier, unless another relay.toml on this schema has it, or cancel these rows and enqueue them again";
             let text = format!("pending rows name tier '{shown}', which relay.toml does not have; {cure}; {hint}");
             self.health.problem(&Part::UnknownTier(name.clone()), &text);
             self.metrics.unknown_tier.get_or_create(&ByTier { tier: name.clone() }).set(1);

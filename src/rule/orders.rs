@@ -109,6 +109,7 @@ async fn make(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Resu
     let orders =
         Orders { rule: name.to_owned(), mode: rule.mode, has_event, sets_no_status, is_policed, statements, due };
     notes.extend(others_note(name, &names, &others));
+    notes.extend(endless_note(name, rule));
     if !orders.indexed(probe, &rule.due, &rule.status).await? {
         notes.push(index_note(name, rule, &names));
     }
@@ -123,6 +124,20 @@ fn others_note(name: &str, names: &Names, others: &BTreeSet<String>) -> Option<S
             "the guard of rule {name} reads {read}: a paid order stays open for certain only if whoever writes there \
              locks or updates the order's row in {table} first, in the same transaction \
              (select ... from {table} ... for update)"
+        )
+    })
+}
+
+/// Without a guard only status and due tell that the rule is through with an order. A trigger may change them.
+fn endless_note(name: &str, rule: &Rule) -> Option<String> {
+    let Action::Update { to: None, set } = &rule.action else { return None };
+    let ends = rule.guard.is_some() || set.contains_key(&rule.status) || set.contains_key(&rule.due);
+    (!ends).then(|| {
+        format!(
+            "rule {name} has no `to` and no `guard`, and its `set` changes neither {} nor {}: unless a trigger does, the rule \
+             still applies afterwards and nothing is done; guard = \"o.reminded_at is null\", \
+             set = {{ reminded_at = \"now()\" }}",
+            rule.status, rule.due
         )
     })
 }
@@ -142,7 +157,8 @@ fn index_note(name: &str, rule: &Rule, names: &Names) -> String {
 
 /// Whether each status is one that the column can have.
 async fn check_values(probe: Probe<'_>, rule: &Rule, names: &Names, problems: &mut Vec<String>) -> Result<(), Error> {
-    let cast = format!("select $1::text::{}", names.status_type);
+    // Not as the type itself: of an enum the driver would ask what it is, in a transaction that has failed.
+    let cast = format!("select ($1::text::{}) is null", names.status_type);
     let from = rule.from.iter().map(|value| ("from", value.as_str()));
     for (key, value) in from.chain(rule.action.to().map(|to| ("to", to))) {
         if let Err(reason) = probe.ask("", &cast, &[(&value, Type::TEXT)]).await? {

@@ -4,6 +4,7 @@ use super::probe::Probe;
 use super::terms::Names;
 use crate::config::{Action, Rule};
 use crate::outbox::error::Error;
+use crate::tier;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
@@ -38,11 +39,11 @@ impl Column {
         })
     }
 
-    /// Whether it is of one of these types; if not, that is a problem.
+    /// Whether it is of one of these types; if not, that is a problem. Whether it is there at all is not asked here.
     fn is(&self, table: &str, what: &str, good: &[&str], wanted: &str, problems: &mut Vec<String>) {
         let name = &self.name;
         match &self.shown_type {
-            None => problems.push(format!("{table} has no column {name}, which the rule names as `{what}`")),
+            None => {}
             Some(_) if good.contains(&self.kind.as_str()) => {}
             Some(found) => problems.push(format!("column {name} of {table} is {found}; `{what}` must be {wanted}")),
         }
@@ -113,12 +114,16 @@ fn judge(
         return Ok(None);
     }
     let (set, versions) = others.split_at(set.min(others.len()));
+    let has: Vec<&str> = row.try_get("has_columns")?;
+    let named = ["as `id`", "as `status`", "as `due`"].into_iter().chain(std::iter::repeat("in `set`"));
+    let columns = [id, status, due].into_iter().chain(set);
+    for (column, how) in columns.zip(named).filter(|(column, _)| column.shown_type.is_none()) {
+        let (name, hint) = (&column.name, tier::hint("the rule", &column.name, &has));
+        problems.push(format!("{table} has no column {name}, which the rule names {how}; {hint}"));
+    }
     id.is(&table, "id", &IDS, "bigint, uuid or text", problems);
     status.is(&table, "status", &STATUSES, "text, integer or an enum", problems);
     due.is_moment(&table, rule.time_zone.as_deref(), problems);
-    for column in set.iter().filter(|column| column.shown_type.is_none()) {
-        problems.push(format!("{table} has no column {}, which the rule names in `set`", column.name));
-    }
     let role: String = row.try_get("role_name")?;
     if !row.try_get::<_, bool>("may_enter")? {
         let schema: String = row.try_get("schema_name")?;

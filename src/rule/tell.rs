@@ -38,8 +38,13 @@ pub(super) fn tell(
 fn tell_closed(metrics: &Metrics, rule: &str, by: &'static str, (id, closed): (&str, &Closed), trigger: Option<&str>) {
     let Closed { was, is, message_id, late, .. } = closed;
     metrics.rules.closed(rule, by, *late);
+    // A rule without `to` reminds, and whoever reads that an order was closed would look for a fault.
+    let done = match is {
+        Some(is) if is == was => format!("applied to order {id}"),
+        _ => format!("order {id} closed"),
+    };
     let message_id = message_id.map(tracing::field::display);
-    tracing::info!(order = id, rule, from = was, to = is, by, message_id, trigger, "rule {rule}: order {id} closed");
+    tracing::info!(order = id, rule, from = was, to = is, by, message_id, trigger, "rule {rule}: {done}");
 }
 
 /// The last moment of the year 9999 in seconds, after which a time has no such form.

@@ -50,7 +50,7 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
     let names = table::look_up(probe, rule, &mut problems, &mut Vec::new()).await?;
     let Some(names) = names else { return Ok(Seen::Misfit(problems.join("; "))) };
     // Whatever cannot be an id of this table is the id of none of its orders.
-    let cast = format!("select $1::text::{}", names.id_type);
+    let cast = format!("select ($1::text::{}) is null", names.id_type);
     if probe.ask("", &cast, &[(&id, Type::TEXT)]).await?.is_err() && problems.is_empty() {
         return Ok(Seen::Unknown);
     }

@@ -2,7 +2,7 @@
 
 use super::super::pause::told;
 use super::Known;
-use crate::config::Mode;
+use crate::config::{Action, Mode, Rule};
 use crate::outbox::trace::{Message, State};
 use crate::rule::{Kept, Order, Seen, holders, utc};
 use crate::tier;
@@ -22,6 +22,7 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| messages.iter().find_map(|message| unknown_tier(known, message)))
         .or_else(|| messages.iter().find_map(|message| paused(known, message)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| order_paused(known, rule, seen)))
+        .or_else(|| messages.iter().find_map(refused))
         .or_else(|| messages.iter().find_map(waits))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| broken(rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
@@ -61,7 +62,7 @@ fn unknown_tier(known: &Known<'_>, message: &Message) -> Option<String> {
     }
     let known: Vec<&str> = tiers.keys().map(String::as_str).collect();
     Some(format!(
-        "unknown tier: relay.toml has no '{}'; add the tier, or cancel message {} and enqueue it again; {}",
+        "unknown tier: relay.toml has no '{}'; add the tier, unless another relay.toml on this schema has it, or cancel message {} and enqueue it again; {}",
         shown(&message.tier),
         message.message_id,
         tier::hint("the application", &message.tier, &known)
@@ -87,6 +88,13 @@ fn waits(message: &Message) -> Option<String> {
     })
 }
 
+/// A row that the broker did not take, and that is tried again.
+fn refused(message: &Message) -> Option<String> {
+    let error = message.last_error.as_deref().filter(|_| pending(message))?;
+    let (id, again) = (message.message_id, utc(message.available_at));
+    Some(format!("cure what the last error of message {id} says ({}); it is tried again at {again}", shown(error)))
+}
+
 /// How much longer than its time a sweep may take before that is worth a look.
 const LATE: Duration = Duration::from_secs(60);
 
@@ -94,12 +102,21 @@ fn overdue(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
     let Seen::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
     let (sweep, of_rule) = (known.config.sweep.enabled, known.config.rules.get(rule)?);
     let (within, late) = (of_rule.every + of_rule.grace, now.duration_since(*at).unwrap_or_default());
-    Some(if sweep && late < within + LATE {
-        format!("nothing to do: the sweep closes the order within {} of when it was overdue", age(within))
+    let verb = if closes(of_rule) { "closes the order" } else { "applies it" };
+    Some(if sweep && late < within {
+        format!("nothing to do: the sweep of rule {rule} {verb} within {} of when it was overdue", age(within))
+    } else if sweep && late < within + LATE {
+        format!("nothing to do yet: the sweep of rule {rule} is due; look again in a minute")
     } else {
         let why = if sweep { "does a relay run? duebox status" } else { "no sweep runs here: [sweep] enabled = false" };
-        format!("the order is overdue, and nobody has closed it; {why}; at once: duebox sweep --once --rule {rule}")
+        let done = if closes(of_rule) { "nobody has closed it" } else { "the rule was not applied" };
+        format!("the order is overdue, and {done}; {why}; at once: duebox sweep --once --rule {rule}")
     })
+}
+
+/// Whether a rule closes orders, rather than setting columns of theirs.
+pub(super) fn closes(rule: &Rule) -> bool {
+    rule.action.to().is_some() || matches!(rule.action, Action::Function(_))
 }
 
 /// A rule that looks at an order and cannot close it: nothing is to be promised of it.
@@ -107,7 +124,7 @@ fn broken(rule: &str, seen: &Seen) -> Option<String> {
     let Seen::Order(Order { kept: None | Some(Kept::Early { .. }), problem: Some(problem), .. }) = seen else {
         return None;
     };
-    Some(format!("rule {rule} closes no order before this is mended: {problem}"))
+    Some(format!("rule {rule} is applied to no order before this is mended: {problem}"))
 }
 
 fn locked(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
@@ -123,7 +140,8 @@ fn misfit(rule: &str, seen: &Seen) -> Option<String> {
 
 fn early(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
     // One that only observes closes nothing.
-    known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
+    let of_rule = known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
     let Seen::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
-    Some(format!("nothing to do: unless it leaves that status, rule {rule} closes the order after {}", utc(*at)))
+    let then = if closes(of_rule) { "closes the order" } else { "is applied to the order" };
+    Some(format!("nothing to do: unless it leaves that status, rule {rule} {then} after {}", utc(*at)))
 }

@@ -1,6 +1,7 @@
 //! One order as a rule sees it.
 
 use super::Known;
+use super::next::closes;
 use crate::outbox::trace::Message;
 use crate::rule::utc;
 use crate::rule::{Kept, Order, Seen};
@@ -59,7 +60,7 @@ impl OrderView {
         let event = known.config.rules.get(rule).and_then(|rule| rule.event.as_ref());
         let closed_status = view.status.as_deref().is_some_and(|status| Some(status) == to(known, rule));
         match close {
-            Some(close) => view.text.push_str(&closed(close)),
+            Some(close) => view.text.push_str(&told(known, rule, close)),
             None if closed_status && event.is_some() => view.text.push_str("; no event in the outbox tells by whom"),
             None => {}
         }
@@ -81,11 +82,15 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
             Err(early) => format!("not overdue before {} (in {})", utc(at), age(early.duration())),
         },
     };
+    let would = match known.config.rules.get(rule) {
+        Some(rule) if !closes(rule) => "the rule would be applied now",
+        _ => "it would be closed now",
+    };
     let then = match &order.kept {
-        None if order.problem.is_some() => "it would be closed now, but the rule has a problem".to_owned(),
-        None => "it would be closed now".to_owned(),
+        None if order.problem.is_some() => format!("{would}, but the rule has a problem"),
+        None => would.to_owned(),
         Some(Kept::Status(_)) if order.status.as_deref() == to(known, rule) => return shown(status),
-        Some(Kept::Status(_)) => "nothing closes it: that status is none of the rule's `from`".to_owned(),
+        Some(Kept::Status(_)) => "the rule leaves it alone: that status is none of its `from`".to_owned(),
         Some(Kept::Early { .. }) => "until then it is left alone".to_owned(),
         Some(kept) => format!("it is left alone: {kept}"),
     };
@@ -96,7 +101,9 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
     }
 }
 
-fn closed(event: &Message) -> String {
+/// What its event tells.
+fn told(known: &Known<'_>, rule: &str, event: &Message) -> String {
     let by = event.by.as_deref().map_or_else(String::new, |by| format!(" by the {}", shown(by)));
-    format!("; closed{by} {}, told in message {}", utc(event.created_at), event.message_id)
+    let done = if known.config.rules.get(rule).is_none_or(closes) { "closed" } else { "applied" };
+    format!("; {done}{by} {}, told in message {}", utc(event.created_at), event.message_id)
 }

@@ -1,6 +1,6 @@
 //! What is wrong with a rule's table is said before anything is closed, with the statement that cures it.
 
-use super::shop::{Shop, to};
+use super::shop::{Shop, set, to};
 use duebox::config::Rule;
 use duebox::outbox::connect::{self, Settings};
 use duebox::rule::{Findings, inspect};
@@ -56,8 +56,13 @@ async fn columns_that_are_missing_or_of_a_wrong_type_are_named() {
     (shop.rule.id, shop.rule.status) = ("order_id".into(), "due".into());
     let problems = shop.findings().await.problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(problems[0].contains("no column order_id"), "{problems:?}");
+    assert!(
+        problems[0].contains("no column order_id, which the rule names as `id`; it has id, status, due"),
+        "{problems:?}"
+    );
     assert!(problems[1].contains("is timestamp with time zone; `status` must be text"), "{problems:?}");
+    (shop.rule.id, shop.rule.status) = ("id".into(), "statsu".into());
+    one(&shop.findings().await, &["no column statsu", "did the rule mean 'status'?"]);
     let shop = Shop::new("rule_naive").await;
     shop.db.batch_execute("alter table orders alter due type timestamp").await.unwrap();
     one(&shop.findings().await, &["timestamp without time zone", "time_zone = \"UTC\""]);
@@ -176,4 +181,22 @@ async fn a_table_that_somebody_has_locked_is_named_with_the_rule_and_the_stateme
         let [who] = &shop.db.query(statement, &[]).await.unwrap()[..] else { panic!("one who locks: {statement}") };
         assert_eq!(who.get::<_, String>("query"), "begin; lock table orders");
     }
+}
+
+/// A trigger of the table may end it, so it is no problem.
+#[tokio::test]
+async fn a_reminder_that_nothing_ends_is_noted() {
+    let mut shop = Shop::new("inspect_endless").await;
+    shop.db.batch_execute("alter table orders add reminded_at timestamptz").await.unwrap();
+    shop.rule.action = set([("reminded_at", "now()")]);
+    let notes = shop.findings().await.notes;
+    let [note] = notes.as_slice() else { panic!("one note: {notes:?}") };
+    assert!(
+        note.contains("its `set` changes neither status nor due") && note.contains("reminded_at is null"),
+        "{note}"
+    );
+    shop.rule.guard = Some("o.reminded_at is null".into());
+    assert_eq!(shop.findings().await, Findings::default());
+    (shop.rule.guard, shop.rule.action) = (None, set([("due", "'infinity'")]));
+    assert_eq!(shop.findings().await, Findings::default());
 }

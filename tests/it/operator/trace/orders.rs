@@ -29,7 +29,14 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
     let ago = |id: i64, status: &str, minutes: i64| {
         format!("insert into orders values ({id}, '{status}', now() - interval '{minutes} min');")
     };
-    let orders = [ago(1, "pending", 10), ago(2, "pending", 31), ago(3, "pending", 600), ago(4, "paid", 600)].concat();
+    let orders = [
+        ago(1, "pending", 10),
+        ago(2, "pending", 31),
+        ago(3, "pending", 600),
+        ago(4, "paid", 600),
+        ago(9, "pending", 36),
+    ]
+    .concat();
     db.batch_execute(&orders).await.unwrap();
     db.batch_execute("insert into orders values (5, null, now()), (6, 'pending', 'infinity')").await.unwrap();
     let cases = [
@@ -39,15 +46,17 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
             "pending, not overdue before ",
             "nothing to do: unless it leaves that status, rule unpaid",
         ),
-        ("2", None, "pending, overdue since ", "nothing to do: the sweep closes the order within 6m"),
+        ("2", None, "pending, overdue since ", "nothing to do: the sweep of rule unpaid closes the order within 6m"),
         (
             "3",
             None,
             "it would be closed now",
             "does a relay run? duebox status; at once: duebox sweep --once --rule unpaid",
         ),
-        ("4", Some("status"), "is paid; nothing closes it", "nothing to do"),
-        ("5", Some("status"), "is null; nothing closes it", "nothing to do"),
+        // Half a minute after the sweep should have been there.
+        ("9", None, "it would be closed now", "nothing to do yet: the sweep of rule unpaid is due"),
+        ("4", Some("status"), "is paid; the rule leaves it alone", "nothing to do"),
+        ("5", Some("status"), "is null; the rule leaves it alone", "nothing to do"),
         ("6", Some("undated"), "due at no finite time", "nothing to do"),
     ];
     for (key, kept, words, next) in cases {

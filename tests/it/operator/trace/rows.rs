@@ -53,6 +53,12 @@ async fn each_message_of_a_key_is_where_its_tier_says() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_next_step_is_the_one_that_helps() {
     let (desk, db) = Desk::shop("trace_next", SHOP, ORDERS).await;
+    let again = "available_at = now() + interval '1 min', attempts = 1, last_error = 'returned: 312 NO_ROUTE'";
+    let refused = row(&db, "refused", "now", 1.0, again).await;
+    let next = desk.next("refused");
+    let words =
+        format!("cure what the last error of message {refused} says (returned: 312 NO_ROUTE); it is tried again at 2");
+    assert!(next.starts_with(&words), "{next}");
     let id = row(&db, "parked", "now", 1.0, "parked_at = now(), attempts = 3, last_error = E'no\\nway'").await;
     let text = desk.says(
         &["trace", "parked"],
