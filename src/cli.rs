@@ -2,14 +2,15 @@
 
 mod check;
 mod config_show;
-mod database;
 mod migrate;
 mod pause;
 mod status;
 mod sweep;
 mod trace;
 
+use crate::app::build;
 use crate::config;
+use crate::outbox::connect::Db;
 use clap::{Parser, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
@@ -64,6 +65,11 @@ pub enum Command {
 pub enum ConfigCommand {
     /// Print the effective configuration and where each value comes from
     Show,
+}
+
+/// The database of an operator's command; no connection is made yet.
+fn database(config: &config::Config) -> anyhow::Result<Db> {
+    Ok(Db::new(build::database(&config.postgres)?, 1)?)
 }
 
 /// Runs a one-shot command and returns its exit code.

@@ -23,7 +23,7 @@ pub mod trace;
 
 use crate::config::Relay;
 use claim::Batch;
-use connect::{Pool, Settings};
+use connect::Db;
 use doorbell::Doorbell;
 use error::Error;
 use scan::Scan;
@@ -33,8 +33,7 @@ use std::time::Duration;
 /// The outbox table of one database, as [`crate::relay`] uses it.
 #[derive(Debug)]
 pub struct Outbox {
-    pool: Pool,
-    settings: Settings,
+    db: Db,
     doorbell: Arc<Doorbell>,
     scan: Arc<Scan>,
     batch_bytes: usize,
@@ -42,12 +41,11 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    /// The outbox behind `pool`; no connection is made yet.
+    /// The outbox in `db`; no connection is made yet.
     #[must_use]
-    pub fn new(pool: Pool, settings: Settings, doorbell: Arc<Doorbell>, relay: &Relay) -> Self {
+    pub fn new(db: Db, doorbell: Arc<Doorbell>, relay: &Relay) -> Self {
         Self {
-            pool,
-            settings,
+            db,
             doorbell,
             scan: Arc::new(Scan::default()),
             batch_bytes: relay.batch_bytes,
@@ -66,15 +64,15 @@ impl crate::relay::Outbox for Outbox {
     }
 
     async fn look(&self, tiers: &[String]) -> Result<crate::relay::Look, Error> {
-        look::look(&self.pool, &self.settings, &self.scan, tiers).await
+        look::look(&self.db, &self.scan, tiers).await
     }
 
     async fn unclaimed(&self, claimed: &[String]) -> Result<Vec<crate::relay::Unclaimed>, Error> {
-        look::unclaimed(&self.pool, &self.settings, claimed).await
+        look::unclaimed(&self.db, claimed).await
     }
 
     async fn claim(&self, tier: &str, rows: usize) -> Result<Option<Batch>, Error> {
         let limits = claim::Limits { rows, bytes: self.batch_bytes, deadline: self.batch_deadline };
-        claim::claim(&self.pool, &self.settings, &self.scan, tier, limits).await
+        claim::claim(&self.db, &self.scan, tier, limits).await
     }
 }

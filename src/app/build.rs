@@ -7,7 +7,7 @@ use crate::broker::consume::{Consumer, Receipt};
 use crate::broker::link::{Endpoint, Link, Settings as LinkSettings};
 use crate::config::{Config, Postgres, RabbitMq};
 use crate::outbox::Outbox;
-use crate::outbox::connect::{self, Pool, Settings};
+use crate::outbox::connect::{Db, Settings};
 use crate::outbox::doorbell::Doorbell;
 use crate::relay::{self, Relay};
 use crate::rule::{Closer, FAILED, Kept, Sweep, consumed};
@@ -28,9 +28,8 @@ const PAUSES: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) config: Config,
-    pub(super) settings: Settings,
+    pub(super) db: Db,
     pub(super) doorbell: Arc<Doorbell>,
-    pub(super) pool: Pool,
     pub(super) broker: Broker,
     /// The closer's connection, if there is a closer. RabbitMQ reads nothing from a connection that has published while an
     /// alarm is on, its acks neither.
@@ -50,9 +49,8 @@ impl Parts {
         metrics.start_at_zero(config.tiers.keys());
         let reasons: Vec<&str> = Kept::REASONS.into_iter().chain([FAILED]).collect();
         metrics.rules.start_at_zero(config.rules.keys(), &reasons);
-        let settings = database(&config.postgres)?;
         let listen = listener(&config.postgres)?;
-        let pool = connect::pool(&settings, config.postgres.pool_size)?;
+        let db = Db::new(database(&config.postgres)?, config.postgres.pool_size)?;
         let mut link_settings = broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         if config.closer.enabled {
             link_settings.consumed_here = consumed(&config.closer, &config.tiers, &config.rules);
@@ -65,12 +63,11 @@ impl Parts {
         };
         let broker = Broker { shared: link("duebox", false), isolated: link("duebox isolated", true) };
         let closer_link = config.closer.enabled.then(|| link("duebox closer", true));
-        let rung = (pool.clone(), settings.clone());
         let doorbell =
-            Arc::new(Doorbell::new(listen, rung, Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));
+            Arc::new(Doorbell::new(listen, db.clone(), Arc::clone(&wake), (Arc::clone(&health), Arc::clone(&metrics))));
         let fresh = |patience| Arc::new(Fresh::new(patience));
         let (fresh, pauses) = (fresh(COUNT), fresh(PAUSES));
-        Ok(Self { config, settings, doorbell, pool, broker, closer_link, health, metrics, fresh, pauses, wake, stop })
+        Ok(Self { config, db, doorbell, broker, closer_link, health, metrics, fresh, pauses, wake, stop })
     }
 
     /// Every connection to RabbitMQ.
@@ -82,8 +79,7 @@ impl Parts {
     /// The sweep of one rule.
     pub(super) fn sweep(&self, name: &str) -> Option<Sweep> {
         Some(Sweep {
-            pool: self.pool.clone(),
-            settings: self.settings.clone(),
+            db: self.db.clone(),
             name: name.to_owned(),
             rule: self.config.rules.get(name)?.clone(),
             batch: self.config.sweep.batch,
@@ -96,9 +92,8 @@ impl Parts {
     /// The closer, and a consumer for each of its queues.
     pub(super) fn closer(&self) -> (Closer<Receipt>, Vec<Consumer>) {
         let (config, closer) = (&self.config, &self.config.closer);
-        let sides = (self.pool.clone(), self.settings.clone());
         let shown = (Arc::clone(&self.health), Arc::clone(&self.metrics));
-        let made = Closer::new(sides, closer, &config.tiers, &config.rules, shown, self.stop.clone());
+        let made = Closer::new(self.db.clone(), closer, &config.tiers, &config.rules, shown, self.stop.clone());
         let link = self.closer_link.iter();
         let consumer = |(link, queue): (&Arc<Link>, &String)| {
             let links = (Arc::clone(link), Arc::clone(&self.broker.shared));
@@ -111,7 +106,7 @@ impl Parts {
     /// The relay between the two sides.
     pub(super) fn relay(&self) -> Relay<Outbox, Broker> {
         let config = &self.config;
-        let outbox = Outbox::new(self.pool.clone(), self.settings.clone(), Arc::clone(&self.doorbell), &config.relay);
+        let outbox = Outbox::new(self.db.clone(), Arc::clone(&self.doorbell), &config.relay);
         let settings = relay::Settings {
             workers: config.relay.workers,
             batch_rows: config.relay.batch_rows,
@@ -142,7 +137,7 @@ pub(crate) fn listener(postgres: &Postgres) -> anyhow::Result<Settings> {
     let mut settings = database(postgres)?;
     if let Some(url) = &postgres.listen_url {
         settings.url = url.clone();
-        connect::pool(&settings, 1).context("postgres.listen_url")?;
+        Db::new(settings.clone(), 1).context("postgres.listen_url")?;
     }
     Ok(settings)
 }

@@ -36,7 +36,7 @@ enum Asked {
 /// Waits until the database can be asked, and opens the gate if its schema is good.
 pub(super) async fn check_schema(parts: &Parts, open: &watch::Sender<bool>) -> TaskEnd {
     loop {
-        match parts.stop.or(inspect::inspect(&parts.pool, &parts.settings)).await {
+        match parts.stop.or(inspect::inspect(&parts.db)).await {
             None => return Ok(()),
             Some(Ok(found)) if found.problems.is_empty() => {
                 tracing::info!("{}", found.schema);
@@ -66,7 +66,7 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
     let mut away = false;
     let (mut rest, mut read) = (Instant::now(), None::<Instant>);
     loop {
-        parts.health.beat("backlog count", stall(&parts.settings));
+        parts.health.beat("backlog count", stall(parts.db.settings()));
         let asked = async {
             tokio::select! {
                 () = parts.fresh.asked() => Asked::Backlog,
@@ -87,7 +87,7 @@ pub(super) async fn count_backlog(parts: &Parts) -> TaskEnd {
         } else if parts.health.worked_within(&Part::Postgres, PROBE_EVERY) {
             None
         } else {
-            parts.stop.or(count::probe(&parts.pool, &parts.settings)).await
+            parts.stop.or(count::probe(&parts.db)).await
         };
         match asked {
             Asked::Backlog => parts.fresh.counted(),
@@ -109,7 +109,7 @@ fn stall(settings: &Settings) -> Duration {
 
 /// Counts. What the database does not tell in time is unknown.
 async fn count(parts: &Parts) -> Result<(), Error> {
-    let mut counting = std::pin::pin!(count::backlog(&parts.pool, &parts.settings));
+    let mut counting = std::pin::pin!(count::backlog(&parts.db));
     let counted = match tokio::time::timeout(UNKNOWN_AFTER, &mut counting).await {
         Ok(counted) => counted,
         Err(_slow) => {
@@ -119,14 +119,14 @@ async fn count(parts: &Parts) -> Result<(), Error> {
     };
     let counted = counted.map(|rows| Backlog::complete(&rows, parts.config.tiers.keys()));
     parts.metrics.set_backlog(counted.as_deref().ok());
-    let usage = count::notification_queue(&parts.pool, &parts.settings).await;
+    let usage = count::notification_queue(&parts.db).await;
     parts.metrics.notification_queue.set(*usage.as_ref().unwrap_or(&f64::NAN));
     drop(read_pauses(parts).await);
     counted.map(drop)
 }
 
 async fn read_pauses(parts: &Parts) -> Result<(), Error> {
-    let pauses = pauses::list(&parts.pool, &parts.settings).await;
+    let pauses = pauses::list(&parts.db).await;
     show_pauses(parts, pauses.as_ref().ok().cloned());
     pauses.map(drop)
 }
@@ -175,7 +175,7 @@ pub(super) async fn record_queues(parts: &Parts) -> TaskEnd {
         let turn = async {
             let recorded = match names.is_empty() {
                 true => Ok(()),
-                false => count::record_queues(&parts.pool, &parts.settings, &names).await,
+                false => count::record_queues(&parts.db, &names).await,
             };
             match recorded {
                 Ok(()) => drop(declared.changed().await),

@@ -6,7 +6,7 @@ use crate::broker::management::Management;
 use crate::broker::probe::{self, Probed};
 use crate::broker::topology::{self, Inspection};
 use crate::config::{self, Config, Wake};
-use crate::outbox::connect::{self, Pool, Settings};
+use crate::outbox::connect::Db;
 use crate::outbox::doorbell::Doorbell;
 use crate::outbox::inspect;
 use std::path::Path;
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
     // What the drivers read of it is wrong as well when it is wrong here.
     let config = &loaded.config;
     let read = || {
-        connect::pool(&build::database(&config.postgres)?, 1)?;
+        Db::new(build::database(&config.postgres)?, 1)?;
         build::listener(&config.postgres)?;
         build::broker(&config.rabbitmq, config.relay.max_message_bytes)?;
         anyhow::Ok(())
@@ -79,21 +79,20 @@ impl Side {
 }
 
 async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
-    let settings = build::database(&config.postgres)?;
-    let pool = connect::pool(&settings, 2)?;
-    let found = match inspect::inspect(&pool, &settings).await {
+    let db = Db::new(build::database(&config.postgres)?, 2)?;
+    let found = match inspect::inspect(&db).await {
         Ok(found) => found,
         Err(error) => return Ok(Side::away("postgres", &error.to_string())),
     };
     let mut notes = Vec::from_iter(found.note(config.outbox.wake).map(str::to_owned));
     let mut problems = found.problems;
     if problems.is_empty() && config.outbox.wake == Wake::Notify {
-        notes.extend(check_doorbell(config, (pool.clone(), settings.clone())).await?);
+        notes.extend(check_doorbell(config, db.clone()).await?);
     }
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
     let good = problems.is_empty();
     for (name, rule) in config.rules.iter().filter(|_| good) {
-        match crate::rule::inspect(&pool, &settings, name, rule).await {
+        match crate::rule::inspect(&db, name, rule).await {
             Ok(of_rule) => {
                 problems.extend(of_rule.problems.iter().map(|problem| format!("rule {name}: {problem}")));
                 let whose = format!("rule {name}");
@@ -109,7 +108,7 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
 }
 
 /// Why inserts would not be heard: the relay polls then.
-async fn check_doorbell(config: &Config, rung: (Pool, Settings)) -> anyhow::Result<Option<String>> {
+async fn check_doorbell(config: &Config, rung: Db) -> anyhow::Result<Option<String>> {
     let listener = build::listener(&config.postgres)?;
     let doorbell = Doorbell::new(listener, rung, Arc::default(), (Arc::default(), Arc::default()));
     Ok(doorbell.check().await.unwrap_or_else(|error| {

@@ -1,7 +1,6 @@
 //! `duebox pause` and `duebox resume`: for all relays, until somebody resumes.
 
-use super::database::Database;
-use super::{MISUSED, OK, load, print};
+use super::{MISUSED, OK, database, load, print};
 use crate::config::{Config, Wake};
 use crate::outbox::pauses::{self, Pause, What};
 use crate::tier;
@@ -77,11 +76,11 @@ pub(super) async fn pause(args: PauseArgs, path: Option<&Path>) -> anyhow::Resul
         print(&format!("not paused: {unknown}; --force pauses it all the same, for relays with another file\n"))?;
         return Ok(MISUSED);
     }
-    let database = Database::of(&loaded.config)?;
+    let db = database(&loaded.config)?;
     let (login, host) = whoever();
     let by = (login.as_deref(), host.as_deref());
-    let new = pauses::pause(&database.pool, &database.settings, &what, args.reason.as_deref(), by).await?;
-    let found = database.pauses().await?.into_iter().find(|pause| pause.is_of(&what));
+    let new = pauses::pause(&db, &what, args.reason.as_deref(), by).await?;
+    let found = pauses::list(&db).await?.into_iter().find(|pause| pause.is_of(&what));
     print(&match found {
         Some(pause) if !new => format!("paused already: {}\n", told(&pause)),
         _ => format!("paused: {what}; {}\n", effect(&loaded.config, &what)),
@@ -114,9 +113,9 @@ pub(super) async fn resume(args: ResumeArgs, path: Option<&Path>) -> anyhow::Res
     };
     let config = &loaded.config;
     let what = args.target.map(What::from);
-    let database = Database::of(config)?;
-    let ended = pauses::resume(&database.pool, &database.settings, what.as_ref()).await?;
-    let left = database.pauses().await?;
+    let db = database(config)?;
+    let ended = pauses::resume(&db, what.as_ref()).await?;
+    let left = pauses::list(&db).await?;
     let mut text: String = ended.iter().map(|pause| format!("resumed: {}\n", told(pause))).collect();
     let mut code = OK;
     match &what {

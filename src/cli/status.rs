@@ -1,12 +1,10 @@
 //! `duebox status`: the verdict first, then what waits. Works with the daemon down, and with the database down.
 
 use super::pause::told;
-use super::{FAILED, OK, load, print};
+use super::{FAILED, OK, database, load, print};
 use crate::admin::metrics::Backlog;
 use crate::admin::status::{Daemon, Problem};
-use crate::app::build;
 use crate::config::Config;
-use crate::outbox::connect;
 use crate::outbox::count::{self, Overview};
 use crate::outbox::inspect;
 use crate::outbox::pauses::{self, Pause};
@@ -229,13 +227,12 @@ fn paused(pause: &Pause) -> String {
 }
 
 async fn ask_database(config: &Config) -> anyhow::Result<Database> {
-    let settings = build::database(&config.postgres)?;
-    let pool = connect::pool(&settings, 1)?;
-    let found = inspect::inspect(&pool, &settings).await?;
+    let db = database(config)?;
+    let found = inspect::inspect(&db).await?;
     anyhow::ensure!(found.problems.is_empty(), "{}", found.problems.join("; "));
-    let backlog = count::backlog(&pool, &settings).await?;
-    let overview = count::overview(&pool, &settings).await?;
-    Ok(Database { backlog, overview, pauses: pauses::list(&pool, &settings).await? })
+    let backlog = count::backlog(&db).await?;
+    let overview = count::overview(&db).await?;
+    Ok(Database { backlog, overview, pauses: pauses::list(&db).await? })
 }
 
 /// Asks the daemon over HTTP; a client library would be many times the size of this question.

@@ -1,11 +1,12 @@
 //! `duebox sweep --once`: a pass of every rule in the foreground.
 
-use super::database::Database;
 use super::pause::{told, unknown};
-use super::{FAILED, MISUSED, OK, load, print};
+use super::{FAILED, MISUSED, OK, database, load, print};
 use crate::admin::health::Health;
 use crate::admin::metrics::Metrics;
 use crate::config::{Config, Mode};
+use crate::outbox::connect::Db;
+use crate::outbox::pauses;
 use crate::outbox::pauses::{Pause, What};
 use crate::outbox::rights::{self, Needs};
 use crate::rule::{Closed, Closing, Kept, Sweep, Told, holders};
@@ -67,29 +68,28 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
 
 /// Sweeps by each rule that is asked for, until the stop. False: something could not be closed.
 async fn all(config: &Config, args: &Args, stop: &Stop) -> anyhow::Result<bool> {
-    let (database, mut good) = (Database::of(config)?, true);
+    let (db, mut good) = (database(config)?, true);
     for rule in config.rules.keys().filter(|name| args.rule.as_ref().is_none_or(|rule| rule == *name)) {
         if stop.raised() {
             print(&format!("rule {rule}: not swept: stopped before\n"))?;
             good = false;
         } else {
-            good &= one(config, &database, rule, args.dry_run, stop).await?;
+            good &= one(config, &db, rule, args.dry_run, stop).await?;
         }
     }
     Ok(good)
 }
 
 /// Sweeps by one rule. False: something could not be closed.
-async fn one(config: &Config, database: &Database, name: &str, dry: bool, stop: &Stop) -> anyhow::Result<bool> {
+async fn one(config: &Config, db: &Db, name: &str, dry: bool, stop: &Stop) -> anyhow::Result<bool> {
     let Some(rule) = config.rules.get(name) else { return Ok(false) };
-    if let Some(pause) = paused(&database.pauses().await?, name) {
+    if let Some(pause) = paused(&pauses::list(db).await?, name) {
         let what = shown(&pause.what);
         print(&format!("rule {name}: nothing is closed; paused: {}; duebox resume {what}\n", told(&pause)))?;
         return Ok(false);
     }
     let sweep = Sweep {
-        pool: database.pool.clone(),
-        settings: database.settings.clone(),
+        db: db.clone(),
         name: name.to_owned(),
         rule: rule.clone(),
         batch: config.sweep.batch,
@@ -101,7 +101,7 @@ async fn one(config: &Config, database: &Database, name: &str, dry: bool, stop: 
     let hears = |told: Told<'_>| count.lock().unwrap_or_else(PoisonError::into_inner).hear(name, &told);
     let problem = match Box::pin(sweep.once(dry, &hears)).await {
         Ok(problem) => problem,
-        Err(error) => return Err(rights::explain(&database.pool, &database.settings, NEEDS, error).await.into()),
+        Err(error) => return Err(rights::explain(db, NEEDS, error).await.into()),
     };
     let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
     let said = match (dry, rule.mode) {

@@ -5,11 +5,10 @@ mod message;
 mod next;
 mod order;
 
-use super::database::Database;
 use super::pause::told;
-use super::{FAILED, OK, load, print};
+use super::{FAILED, OK, database, load, print};
 use crate::config::{Config, Rule};
-use crate::outbox::pauses::Pause;
+use crate::outbox::pauses::{self, Pause};
 use crate::outbox::trace::{self, Message, Traced};
 use crate::rule::{self, utc};
 use crate::words::shown;
@@ -64,13 +63,12 @@ pub(super) async fn run(args: &Args, path: Option<&Path>) -> anyhow::Result<u8> 
 }
 
 async fn ask<'a>(config: &'a Config, key: &'a str) -> anyhow::Result<Known<'a>> {
-    let database = Database::of(config)?;
-    let Database { pool, settings } = &database;
-    let messages = trace::trace(pool, settings, key).await?;
-    let pauses = database.pauses().await?;
+    let db = &database(config)?;
+    let messages = trace::trace(db, key).await?;
+    let pauses = pauses::list(db).await?;
     let mut orders = Vec::new();
     for (name, rule) in &config.rules {
-        orders.push((name.as_str(), rule::trace(pool, settings, name, rule, key).await?));
+        orders.push((name.as_str(), rule::trace(db, name, rule, key).await?));
     }
     Ok(Known { config, key, messages, orders, pauses })
 }

@@ -62,7 +62,7 @@ impl Closer {
         let known = |queue: &str| tiers.built.values().any(|tier| tier.target.queue() == Some(queue));
         for queue in self.queues.iter().filter(|queue| !known(queue)) {
             let rule = format!(
-                "names '{queue}', which is the target queue of no tier: a message that is put off or parked could not \
+                "names '{queue}', which is the target queue of no tier: a message that is held or parked could not \
                  go back to it"
             );
             reader.problem(&["closer", "queues"], rule);

@@ -1,6 +1,6 @@
 //! The claim: lock due rows of one tier, read them in growing fetches, stop at the batch's bounds.
 
-use super::connect::{Pool, Settings, Transaction};
+use super::connect::{Db, Transaction};
 use super::decode::{Head, Values, micros};
 use super::error::Error;
 use super::scan::{End, Scan};
@@ -55,13 +55,7 @@ pub struct Batch {
 }
 
 /// Claims up to `limits` rows of `tier`; `None` when there are none to be had.
-pub(crate) async fn claim(
-    pool: &Pool,
-    settings: &Settings,
-    scan: &Arc<Scan>,
-    tier: &str,
-    limits: Limits,
-) -> Result<Option<Batch>, Error> {
+pub(crate) async fn claim(db: &Db, scan: &Arc<Scan>, tier: &str, limits: Limits) -> Result<Option<Batch>, Error> {
     let started = Instant::now();
     let bound = scan.bound(tier, started);
     let most = i64::try_from(limits.rows).unwrap_or(i64::MAX);
@@ -69,12 +63,11 @@ pub(crate) async fn claim(
     let fetch = fetch(first);
     let parameters: &[(&(dyn ToSql + Sync), Type)] =
         &[(&tier, Type::TEXT), (&bound, Type::TIMESTAMPTZ), (&most, Type::INT8)];
-    let (transaction, rows) =
-        Transaction::begin_with(pool, settings, limits.deadline + SILENCE, "claim rows", async |client| {
-            let (declared, rows) = join(client.execute_typed(CLAIM, parameters), client.query_typed(&fetch, &[])).await;
-            declared.and(rows)
-        })
-        .await?;
+    let (transaction, rows) = Transaction::begin_with(db, limits.deadline + SILENCE, "claim rows", async |client| {
+        let (declared, rows) = join(client.execute_typed(CLAIM, parameters), client.query_typed(&fetch, &[])).await;
+        declared.and(rows)
+    })
+    .await?;
     let first_fetch = started.elapsed();
     let mut reader = Reader::new(tier, limits);
     reader.read(&transaction, rows, first).await?;

@@ -3,8 +3,8 @@
 //! Nothing of ours is left on a session, because behind a transaction pooler the session is somebody else's a moment
 //! later: every statement runs in a transaction that brings its settings along, and none is prepared under a name.
 
+mod db;
 mod hosts;
-mod pool;
 mod transaction;
 
 use super::error::{Error, describe};
@@ -18,9 +18,8 @@ use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
 
-pub use pool::{Moved, Pool, pool};
+pub use db::{Db, Moved};
 pub use transaction::Transaction;
-pub(crate) use transaction::once;
 
 /// How much longer than Postgres itself we wait for a statement: the server's own timeout answers with a reason, ours
 /// only catches a server that no longer answers at all.

@@ -1,6 +1,6 @@
 //! Counting, for metrics and `status`: never in the way of the relay.
 
-use super::connect::{Pool, Settings, once};
+use super::connect::Db;
 use super::error::Error;
 use crate::admin::metrics::Backlog;
 use std::time::Duration;
@@ -15,9 +15,9 @@ const RECORD_QUEUE: &str = include_str!("../../sql/record_queue.sql");
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn backlog(pool: &Pool, settings: &Settings) -> Result<Vec<Backlog>, Error> {
+pub async fn backlog(db: &Db) -> Result<Vec<Backlog>, Error> {
     let what = "count the backlog";
-    let rows = once(pool, settings, what, async |client| client.query_typed(BACKLOG, &[]).await).await?;
+    let rows = db.once(what, async |client| client.query_typed(BACKLOG, &[]).await).await?;
     let read = |row: &tokio_postgres::Row| -> Result<Backlog, tokio_postgres::Error> {
         let age: Option<f64> = row.try_get("oldest_age")?;
         Ok(Backlog {
@@ -34,9 +34,9 @@ pub async fn backlog(pool: &Pool, settings: &Settings) -> Result<Vec<Backlog>, E
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn notification_queue(pool: &Pool, settings: &Settings) -> Result<f64, Error> {
+pub async fn notification_queue(db: &Db) -> Result<f64, Error> {
     let what = "ask for the notification queue";
-    let rows = once(pool, settings, what, async |client| client.query_typed(NOTIFICATION_QUEUE, &[]).await).await?;
+    let rows = db.once(what, async |client| client.query_typed(NOTIFICATION_QUEUE, &[]).await).await?;
     rows.first().map_or(Ok(0.0), |row| row.try_get(0)).map_err(Error::statement(what))
 }
 
@@ -55,9 +55,9 @@ pub struct Overview {
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn overview(pool: &Pool, settings: &Settings) -> Result<Overview, Error> {
+pub async fn overview(db: &Db) -> Result<Overview, Error> {
     let what = "read the overview";
-    let row = once(pool, settings, what, async |client| client.query_typed_one(OVERVIEW, &[]).await).await?;
+    let row = db.once(what, async |client| client.query_typed_one(OVERVIEW, &[]).await).await?;
     let read = || -> Result<Overview, tokio_postgres::Error> {
         Ok(Overview { parked: row.try_get("parked")?, queues: row.try_get("queues")?, relays: row.try_get("relays")? })
     };
@@ -68,8 +68,8 @@ pub async fn overview(pool: &Pool, settings: &Settings) -> Result<Overview, Erro
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn record_queues(pool: &Pool, settings: &Settings, names: &[String]) -> Result<(), Error> {
-    once(pool, settings, "record our queues", async |client| {
+pub async fn record_queues(db: &Db, names: &[String]) -> Result<(), Error> {
+    db.once("record our queues", async |client| {
         client.execute_typed(RECORD_QUEUE, &[(&names, Type::TEXT_ARRAY)]).await
     })
     .await?;
@@ -80,6 +80,6 @@ pub async fn record_queues(pool: &Pool, settings: &Settings, names: &[String]) -
 ///
 /// # Errors
 /// It gives none.
-pub async fn probe(pool: &Pool, settings: &Settings) -> Result<(), Error> {
-    once(pool, settings, "ask for a sign of life", async |client| client.batch_execute("").await).await
+pub async fn probe(db: &Db) -> Result<(), Error> {
+    db.once("ask for a sign of life", async |client| client.batch_execute("").await).await
 }

@@ -8,7 +8,7 @@ pub(crate) mod facts;
 mod line;
 mod session;
 
-use super::connect::{Pool, Settings};
+use super::connect::{Db, Settings};
 use super::error::Error;
 use super::migrate::channel;
 use crate::admin::health::{Health, Part};
@@ -56,8 +56,7 @@ const OVER: &str = "over";
 #[derive(Debug)]
 pub struct Doorbell {
     settings: Settings,
-    pool: Pool,
-    pool_settings: Settings,
+    db: Db,
     wake: Arc<Wake>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -66,17 +65,12 @@ pub struct Doorbell {
 }
 
 impl Doorbell {
-    /// A doorbell on a connection to `settings`, tried out by ringing through `pool`; nobody listens before [`run`].
+    /// A doorbell on a connection to `settings`, tried out by ringing through `db`; nobody listens before [`run`].
     ///
     /// [`run`]: Doorbell::run
     #[must_use]
-    pub fn new(
-        settings: Settings,
-        (pool, pool_settings): (Pool, Settings),
-        wake: Arc<Wake>,
-        (health, metrics): (Arc<Health>, Arc<Metrics>),
-    ) -> Self {
-        Self { settings, pool, pool_settings, wake, health, metrics, session: Mutex::default() }
+    pub fn new(settings: Settings, db: Db, wake: Arc<Wake>, (health, metrics): (Arc<Health>, Arc<Metrics>)) -> Self {
+        Self { settings, db, wake, health, metrics, session: Mutex::default() }
     }
 
     /// Listens until the stop, reconnecting for ever.
@@ -149,7 +143,7 @@ impl Doorbell {
         }
         // What was committed before was announced to nobody.
         self.wake.alarm();
-        let moved = self.pool.moved();
+        let moved = self.db.moved();
         let mut moved = std::pin::pin!(moved.changed());
         for touches in 1_u32.. {
             self.health.beat(LOOP, self.stall());

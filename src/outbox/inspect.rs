@@ -1,6 +1,6 @@
 //! Whether the schema is what this version needs and the role may do what it must: everything wrong at once.
 
-use super::connect::{Pool, Settings, Transaction};
+use super::connect::{Db, Transaction};
 use super::doorbell::facts::{DOORBELL, Facts};
 use super::error::Error;
 use super::migrate::{self, quote_ident};
@@ -45,8 +45,8 @@ impl Inspection {
 ///
 /// # Errors
 /// Postgres cannot be asked; this may heal by waiting.
-pub async fn inspect(pool: &Pool, settings: &Settings) -> Result<Inspection, Error> {
-    let asked = Asked { transaction: Transaction::begin(pool, settings, SILENCE).await?, schema: &settings.schema };
+pub async fn inspect(db: &Db) -> Result<Inspection, Error> {
+    let asked = Asked { transaction: Transaction::begin(db, SILENCE).await?, schema: &db.settings().schema };
     let mut inspection = Inspection::default();
     asked.schema(&mut inspection).await?;
     asked.transaction.roll_back().await?;

@@ -2,7 +2,7 @@
 //!
 //! Nobody is told of one: every claim and every close reads them in its own transaction.
 
-use super::connect::{Pool, Settings, once};
+use super::connect::Db;
 use super::error::Error;
 use super::rights::{self, Needs};
 use serde::Serialize;
@@ -117,21 +117,20 @@ impl Pause {
 /// # Errors
 /// Postgres cannot be asked, or the role may not.
 pub async fn pause(
-    pool: &Pool,
-    settings: &Settings,
+    db: &Db,
     what: &What,
     reason: Option<&str>,
     (login, host): (Option<&str>, Option<&str>),
 ) -> Result<bool, Error> {
     let name = what.name();
-    let run = once(pool, settings, "pause", async |client| {
+    let run = db.once("pause", async |client| {
         let texts = [(&reason as _, Type::TEXT), (&login as _, Type::TEXT), (&host as _, Type::TEXT)];
         let [reason, login, host] = texts;
         client.execute_typed(PAUSE, &[(&name, Type::TEXT), reason, login, host]).await
     });
     match run.await {
         Ok(rows) => Ok(rows > 0),
-        Err(error) => Err(rights::explain(pool, settings, NEEDS, error).await),
+        Err(error) => Err(rights::explain(db, NEEDS, error).await),
     }
 }
 
@@ -139,32 +138,26 @@ pub async fn pause(
 ///
 /// # Errors
 /// Postgres cannot be asked, or the role may not.
-pub async fn resume(pool: &Pool, settings: &Settings, what: Option<&What>) -> Result<Vec<Pause>, Error> {
+pub async fn resume(db: &Db, what: Option<&What>) -> Result<Vec<Pause>, Error> {
     let names = what.map(|what| vec![what.name()]);
-    let run =
-        once(pool, settings, "resume", async |client| client.query_typed(RESUME, &[(&names, Type::TEXT_ARRAY)]).await);
-    read(pool, settings, "resume", run.await).await
+    let run = db.once("resume", async |client| client.query_typed(RESUME, &[(&names, Type::TEXT_ARRAY)]).await);
+    read(db, "resume", run.await).await
 }
 
 /// The pauses in force.
 ///
 /// # Errors
 /// Postgres cannot be asked, or the role may not.
-pub async fn list(pool: &Pool, settings: &Settings) -> Result<Vec<Pause>, Error> {
+pub async fn list(db: &Db) -> Result<Vec<Pause>, Error> {
     let what = "read the pauses";
-    let run = once(pool, settings, what, async |client| client.query_typed(PAUSES, &[]).await);
-    read(pool, settings, what, run.await).await
+    let run = db.once(what, async |client| client.query_typed(PAUSES, &[]).await);
+    read(db, what, run.await).await
 }
 
-async fn read(
-    pool: &Pool,
-    settings: &Settings,
-    what: &'static str,
-    rows: Result<Vec<Row>, Error>,
-) -> Result<Vec<Pause>, Error> {
+async fn read(db: &Db, what: &'static str, rows: Result<Vec<Row>, Error>) -> Result<Vec<Pause>, Error> {
     match rows {
         Ok(rows) => rows.iter().map(|row| Pause::read(row).map_err(Error::statement(what))).collect(),
-        Err(error) => Err(rights::explain(pool, settings, NEEDS, error).await),
+        Err(error) => Err(rights::explain(db, NEEDS, error).await),
     }
 }
 

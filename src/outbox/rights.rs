@@ -1,6 +1,6 @@
 //! What a command of an operator's needs in our schema, and its role may not do.
 
-use super::connect::{Pool, Settings, once};
+use super::connect::Db;
 use super::error::Error;
 use super::inspect;
 use tokio_postgres::types::Type;
@@ -18,28 +18,28 @@ pub struct Needs {
 
 /// The error of a command in the operator's words: the missing GRANT, or what is wrong with the schema, where that is
 /// why it was refused.
-pub async fn explain(pool: &Pool, settings: &Settings, needs: Needs, error: Error) -> Error {
+pub async fn explain(db: &Db, needs: Needs, error: Error) -> Error {
     if !error.is_denied_or_missing() {
         return error;
     }
-    match reasons(pool, settings, needs).await {
+    match reasons(db, needs).await {
         Ok(reasons) if !reasons.is_empty() => Error::Unexpected(reasons.join("\n")),
         // What the statement said is all there is to say.
         _ => error,
     }
 }
 
-async fn reasons(pool: &Pool, settings: &Settings, needs: Needs) -> Result<Vec<String>, Error> {
+async fn reasons(db: &Db, needs: Needs) -> Result<Vec<String>, Error> {
     let what = "look for missing privileges";
     let (tables, privileges): (Vec<&str>, Vec<&str>) = needs.tables.iter().copied().unzip();
-    let rows = once(pool, settings, what, async |client| {
-        let (schema, tables) = ((&settings.schema as _, Type::TEXT), (&tables as _, Type::TEXT_ARRAY));
+    let rows = db.once(what, async |client| {
+        let (schema, tables) = ((&db.settings().schema as _, Type::TEXT), (&tables as _, Type::TEXT_ARRAY));
         client.query_typed(RIGHTS, &[schema, tables, (&privileges, Type::TEXT_ARRAY), (&needs.rings, Type::BOOL)]).await
     });
     let missing = rows.await?.iter().map(|row| row.try_get::<_, String>(0)).collect::<Result<Vec<_>, _>>();
     let missing = missing.map_err(Error::statement(what))?;
     if missing.is_empty() {
-        return Ok(inspect::inspect(pool, settings).await?.problems);
+        return Ok(inspect::inspect(db).await?.problems);
     }
     Ok(missing.iter().map(|grant| format!("missing privilege: {grant}")).collect())
 }

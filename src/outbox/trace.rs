@@ -1,6 +1,6 @@
 //! Following one key through the outbox.
 
-use super::connect::{Pool, Settings, once};
+use super::connect::Db;
 use super::error::Error;
 use super::rights::{self, Needs};
 use std::time::SystemTime;
@@ -96,12 +96,12 @@ impl Message {
 ///
 /// # Errors
 /// Postgres cannot be asked, or the role may not.
-pub async fn trace(pool: &Pool, settings: &Settings, key: &str) -> Result<Traced, Error> {
+pub async fn trace(db: &Db, key: &str) -> Result<Traced, Error> {
     let what = "read the messages of a key";
-    let run = once(pool, settings, what, async |client| client.query_typed(TRACE, &[(&key, Type::TEXT)]).await);
+    let run = db.once(what, async |client| client.query_typed(TRACE, &[(&key, Type::TEXT)]).await);
     let rows = match run.await {
         Ok(rows) => rows,
-        Err(error) => return Err(rights::explain(pool, settings, NEEDS, error).await),
+        Err(error) => return Err(rights::explain(db, NEEDS, error).await),
     };
     let read = || {
         let total = rows.first().map_or(Ok(0), |row| row.try_get("total"))?;

@@ -11,7 +11,7 @@ use super::closing::{Closing, Kept};
 use super::orders::Orders;
 use super::statements::Close;
 use crate::config::Mode;
-use crate::outbox::connect::{Pool, Settings, Transaction, once, within};
+use crate::outbox::connect::{Db, Transaction, within};
 use crate::outbox::error::Error;
 use futures_util::future::join;
 use locked::Locked;
@@ -73,16 +73,16 @@ fn set(statement: Duration, lock: Duration) -> String {
 }
 
 /// Begins a transaction for [`some`].
-pub(super) async fn begin(pool: &Pool, settings: &Settings, orders: &Orders) -> Result<Transaction, Error> {
+pub(super) async fn begin(db: &Db, orders: &Orders) -> Result<Transaction, Error> {
     let bounds = Bounds::for_orders(orders);
-    begin_with(pool, settings, bounds.silence, &bounds.set()).await
+    begin_with(db, bounds.silence, &bounds.set()).await
 }
 
-async fn begin_with(pool: &Pool, settings: &Settings, silence: Duration, set: &str) -> Result<Transaction, Error> {
+async fn begin_with(db: &Db, silence: Duration, set: &str) -> Result<Transaction, Error> {
     // The role's own search_path: the user's triggers and expressions run in here, up to the commit.
     let set = format!("set local search_path to default; {set}");
     let work = async |client: &Client| client.batch_execute(&set).await;
-    Ok(Transaction::begin_with(pool, settings, silence, "begin to close", work).await?.0)
+    Ok(Transaction::begin_with(db, silence, "begin to close", work).await?.0)
 }
 
 /// Closes those of `ids` that are overdue and that nobody else has locked, and commits; no payment waits for it longer
@@ -111,8 +111,7 @@ pub(super) async fn some(
 /// # Errors
 /// Postgres cannot be asked, the id is none that the column can have (class 22), or the close of this order fails.
 pub async fn one(
-    pool: &Pool,
-    settings: &Settings,
+    db: &Db,
     orders: &Orders,
     (id, patience): (&str, Duration),
     by: &'static str,
@@ -123,7 +122,7 @@ pub async fn one(
     let bounds = Bounds::for_orders(orders);
     let patient = set(patience + bounds.statement, patience);
     // A connection may have to be made, which has bounds of its own.
-    let transaction = begin_with(pool, settings, bounds.silence, &patient).await?;
+    let transaction = begin_with(db, bounds.silence, &patient).await?;
     let closing = async {
         let (transaction, locked) = lock(transaction, orders, id).await?;
         if locked.ids.is_empty() {
@@ -164,9 +163,9 @@ const LOCK_ONE: &str = "lock an order";
 
 /// Whether a session was ended by the close that it was in, and by nothing else: the database answers others. A trigger may
 /// do that (`pg_terminate_backend`), or bring its server process down.
-pub(super) async fn is_its_end(pool: &Pool, settings: &Settings, error: &Error) -> bool {
+pub(super) async fn is_its_end(db: &Db, error: &Error) -> bool {
     let begun = matches!(error, Error::Statement { .. } | Error::Lost(_)) && error.is_gone() && !error.is_silence();
-    let asked = once(pool, settings, "ask for an answer", async |client| client.batch_execute("select").await);
+    let asked = db.once("ask for an answer", async |client| client.batch_execute("select").await);
     begun && Box::pin(asked).await.is_ok()
 }
 

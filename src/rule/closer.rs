@@ -4,7 +4,7 @@
 //! queue ─▶ intake ─▶ room ─▶ [ rule, order id ─▶ close + event ─▶ ack ]   `concurrency` at a time
 //!                      ▲            │ early, locked, database away: waits, unacked
 //!                      └────────────┤
-//!                                   └─▶ outbox: put off until due, or parked; then ack
+//!                                   └─▶ outbox: held until due, or for half a minute, or parked; then ack
 //! ```
 //!
 //! Whatever happens, a message is acked only when there is nothing left to do about it, and doing it twice changes
@@ -30,7 +30,7 @@ use crate::admin::flight::Waits as InFlight;
 use crate::admin::health::{Health, STALL};
 use crate::admin::metrics::Metrics;
 use crate::config::{Closer as Config, Rule};
-use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::connect::Db;
 use crate::stop::Stop;
 use crate::tier::Tier;
 use apply::Fate;
@@ -52,8 +52,7 @@ const BY: &str = "closer";
 /// The closer of one relay: one intake a queue, and some that take from all of them.
 #[derive(Debug)]
 pub struct Closer<R> {
-    pool: Pool,
-    settings: Settings,
+    db: Db,
     rules: BTreeMap<String, Rule>,
     plan: Plan,
     prefetch: usize,
@@ -92,7 +91,7 @@ impl<R: Receipt> Closer<R> {
     /// A closer that has not begun yet.
     #[must_use]
     pub fn new(
-        (pool, settings): (Pool, Settings),
+        db: Db,
         config: &Config,
         tiers: &BTreeMap<String, Tier>,
         rules: &BTreeMap<String, Rule>,
@@ -102,8 +101,7 @@ impl<R: Receipt> Closer<R> {
         let plan = Plan::new(config, tiers, rules);
         plan.queues().for_each(|queue| metrics.closer.start_at_zero(queue));
         Self {
-            pool,
-            settings,
+            db,
             rules: rules.clone(),
             plan,
             prefetch: usize::from(config.prefetch),

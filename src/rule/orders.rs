@@ -5,7 +5,7 @@ use super::statements::{Close, Statements};
 use super::terms::Names;
 use super::{expressions, statuses, table};
 use crate::config::{Action, Mode, Rule};
-use crate::outbox::connect::{Pool, Settings, once};
+use crate::outbox::connect::Db;
 use crate::outbox::error::Error;
 use crate::outbox::migrate::{quote_ident, quote_literal};
 use futures_util::future::join;
@@ -52,9 +52,9 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// Postgres cannot be asked; this may heal by waiting.
-pub async fn inspect(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Result<Findings, Error> {
-    let (orders, mut findings) = prepare(pool, settings, name, rule).await?;
-    let probe = Probe { pool, settings };
+pub async fn inspect(db: &Db, name: &str, rule: &Rule) -> Result<Findings, Error> {
+    let (orders, mut findings) = prepare(db, name, rule).await?;
+    let probe = Probe { db };
     if orders.is_some()
         && let Some(names) = table::look_up(probe, rule, &mut Vec::new(), &mut Vec::new()).await?
     {
@@ -67,13 +67,8 @@ pub async fn inspect(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) 
 ///
 /// # Errors
 /// Postgres cannot be asked; this may heal by waiting.
-pub async fn prepare(
-    pool: &Pool,
-    settings: &Settings,
-    name: &str,
-    rule: &Rule,
-) -> Result<(Option<Orders>, Findings), Error> {
-    make(pool, settings, name, rule).await.map_err(|error| {
+pub async fn prepare(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
+    make(db, name, rule).await.map_err(|error| {
         if !error.is_out_of_time() {
             return error;
         }
@@ -82,8 +77,8 @@ pub async fn prepare(
     })
 }
 
-async fn make(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
-    let (probe, mut findings) = (Probe { pool, settings }, Findings::default());
+async fn make(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
+    let (probe, mut findings) = (Probe { db }, Findings::default());
     let Findings { problems, notes } = &mut findings;
     let names = table::look_up(probe, rule, problems, notes).await?;
     // One thing at a time: what is asked below is only refused for the reason that was just told.
@@ -102,7 +97,7 @@ async fn make(pool: &Pool, settings: &Settings, name: &str, rule: &Rule) -> Resu
         return Ok((None, findings));
     }
     let others = expressions::other_tables(probe, rule, &names).await?;
-    let statements = Statements::new(name, rule, &names, &settings.schema, (others.is_empty(), void));
+    let statements = Statements::new(name, rule, &names, &db.settings().schema, (others.is_empty(), void));
     let due = if rule.time_zone.is_some() { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
     let (has_event, sets_no_status) = (rule.event.is_some(), rule.action.to().is_none());
     let is_policed = names.is_policed;
@@ -175,27 +170,21 @@ impl Orders {
     }
 
     /// Overdue orders after `after`, oldest first, and at most `limit`; none is locked.
-    pub(super) async fn find(
-        &self,
-        pool: &Pool,
-        settings: &Settings,
-        (after, limit): (Option<&Place>, usize),
-    ) -> Result<Vec<Found>, Error> {
-        self.find_by(&self.statements.find, (pool, settings), after, limit).await
+    pub(super) async fn find(&self, db: &Db, (after, limit): (Option<&Place>, usize)) -> Result<Vec<Found>, Error> {
+        self.find_by(&self.statements.find, db, after, limit).await
     }
 
     /// The same for closing them. Where the guard raises for one, or is slow, all are found: the close asks it of each by
     /// itself.
     pub(super) async fn find_to_close(
         &self,
-        pool: &Pool,
-        settings: &Settings,
+        db: &Db,
         (after, limit): (Option<&Place>, usize),
     ) -> Result<Vec<Found>, Error> {
-        match self.find(pool, settings, (after, limit)).await {
+        match self.find(db, (after, limit)).await {
             Err(error) if !error.is_gone() => {
                 tracing::debug!(rule = self.rule, %error, "orders are found without the guard: {error}");
-                self.find_by(&self.statements.find_unguarded, (pool, settings), after, limit).await
+                self.find_by(&self.statements.find_unguarded, db, after, limit).await
             }
             found => found,
         }
@@ -204,7 +193,7 @@ impl Orders {
     async fn find_by(
         &self,
         statement: &str,
-        (pool, settings): (&Pool, &Settings),
+        db: &Db,
         after: Option<&Place>,
         limit: usize,
     ) -> Result<Vec<Found>, Error> {
@@ -212,7 +201,7 @@ impl Orders {
         let (due, id) = after.map(|(due, id)| (*due, id.as_str())).unzip();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let parameters = [(&due as _, self.due.clone()), (&id as _, Type::TEXT), (&limit as _, Type::INT8)];
-        let rows = self.query(pool, settings, what, statement, &parameters);
+        let rows = self.query(db, what, statement, &parameters);
         let found = |row: &Row| {
             Ok(Found { place: (row.try_get("due")?, row.try_get("id")?), applies: row.try_get("applies")? })
         };
@@ -220,23 +209,22 @@ impl Orders {
     }
 
     /// How many overdue orders are left alone because of `not_before`.
-    pub(super) async fn older(&self, pool: &Pool, settings: &Settings) -> Result<i64, Error> {
+    pub(super) async fn older(&self, db: &Db) -> Result<i64, Error> {
         let what = "count older orders";
         let Some(older) = &self.statements.older else { return Ok(0) };
-        let rows = self.query(pool, settings, what, older, &[]).await?;
+        let rows = self.query(db, what, older, &[]).await?;
         rows.first().map_or(Ok(0), |row| row.try_get(0)).map_err(Error::statement(what))
     }
 
     /// Under the role's own `search_path`, where the guard finds its tables.
     async fn query(
         &self,
-        pool: &Pool,
-        settings: &Settings,
+        db: &Db,
         what: &'static str,
         statement: &str,
         parameters: super::probe::Parameters<'_>,
     ) -> Result<Vec<Row>, Error> {
-        let run = once(pool, settings, what, async |client| {
+        let run = db.once(what, async |client| {
             let path = client.batch_execute("set local search_path to default");
             // Sent together, in this order.
             let (set, rows) = join(path, client.query_typed(statement, parameters)).await;

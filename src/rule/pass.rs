@@ -1,6 +1,6 @@
 //! The pass of one rule's sweep: one relay at a time has it, and the period counts from its end.
 
-use crate::outbox::connect::{Pool, Settings, once};
+use crate::outbox::connect::Db;
 use crate::outbox::error::Error;
 use std::time::Duration;
 use tokio_postgres::types::Type;
@@ -14,8 +14,7 @@ const END: &str = include_str!("../../sql/sweep_end.sql");
 /// One relay's share in the passes of a rule.
 #[derive(Debug)]
 pub(super) struct Pass<'a> {
-    pool: &'a Pool,
-    settings: &'a Settings,
+    db: &'a Db,
     name: String,
     by: Uuid,
     every: String,
@@ -36,22 +35,22 @@ pub(super) enum Taken {
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn new(pool: &'a Pool, settings: &'a Settings, rule: &str, every: Duration) -> Self {
+    pub(super) fn new(db: &'a Db, rule: &str, every: Duration) -> Self {
         let every = format!("{} microseconds", every.as_micros());
-        Self { pool, settings, name: format!("sweep.{rule}"), by: Uuid::new_v4(), every }
+        Self { db, name: format!("sweep.{rule}"), by: Uuid::new_v4(), every }
     }
 
     /// Takes the pass.
     pub(super) async fn take(&self) -> Result<Taken, Error> {
         let what = "take the pass";
         let (name, by, every) = ((&self.name, Type::TEXT), (&self.by, Type::UUID), (&self.every, Type::TEXT));
-        let taken = once(self.pool, self.settings, what, async |client| {
+        let taken = self.db.once(what, async |client| {
             client.query_typed(TAKE, &[(name.0, name.1), (by.0, by.1), (every.0, every.1)]).await
         });
         if !taken.await?.is_empty() {
             return Ok(Taken::Ours);
         }
-        let rows = once(self.pool, self.settings, what, async |client| {
+        let rows = self.db.once(what, async |client| {
             client.query_typed(WAIT, &[(&self.name, Type::TEXT), (&self.every, Type::TEXT)]).await
         });
         let rows = rows.await?;
@@ -63,7 +62,7 @@ impl<'a> Pass<'a> {
 
     /// Shows that the pass goes on. False: somebody else has taken it over.
     pub(super) async fn keep(&self) -> Result<bool, Error> {
-        let run = once(self.pool, self.settings, "keep the pass", async |client| {
+        let run = self.db.once("keep the pass", async |client| {
             client.execute_typed(KEEP, &[(&self.name, Type::TEXT), (&self.by, Type::UUID)]).await
         });
         Ok(run.await? > 0)
@@ -83,7 +82,7 @@ impl<'a> Pass<'a> {
 
     async fn end_ago(&self, ago: &str) -> Result<Option<f64>, Error> {
         let what = "end the pass";
-        let run = once(self.pool, self.settings, what, async |client| {
+        let run = self.db.once(what, async |client| {
             client.query_typed(END, &[(&self.name, Type::TEXT), (&self.by, Type::UUID), (&ago, Type::TEXT)]).await
         });
         let rows = run.await?;

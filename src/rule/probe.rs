@@ -1,6 +1,6 @@
 //! Asking Postgres about a rule, in a transaction that is rolled back.
 
-use crate::outbox::connect::{Pool, Settings, Transaction};
+use crate::outbox::connect::{Db, Transaction};
 use crate::outbox::error::{Error, describe};
 use std::time::Duration;
 use tokio_postgres::error::SqlState;
@@ -19,8 +19,7 @@ pub(super) type Parameters<'a> = &'a [(&'a (dyn ToSql + Sync), Type)];
 /// Asks under the role's own `search_path`.
 #[derive(Clone, Copy)]
 pub(super) struct Probe<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) settings: &'a Settings,
+    pub(super) db: &'a Db,
 }
 
 /// An answer, or why Postgres refuses the statement.
@@ -32,7 +31,7 @@ impl Probe<'_> {
         let what = "look at a rule";
         let set = format!("set local search_path to default; {LOCKED}; {set}");
         let begin = async |client: &Client| client.batch_execute(&set).await;
-        let (transaction, ()) = Transaction::begin_with(self.pool, self.settings, SILENCE, what, begin).await?;
+        let (transaction, ()) = Transaction::begin_with(self.db, SILENCE, what, begin).await?;
         let rows = transaction.run(what, async |client| client.query_typed(statement, parameters).await).await;
         let refused = match rows {
             Ok(rows) => {

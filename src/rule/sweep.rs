@@ -12,7 +12,7 @@ use crate::admin::health::{Health, Part, STALL};
 use crate::admin::metrics::Metrics;
 use crate::backoff::Backoff;
 use crate::config::{Mode, Rule};
-use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::connect::Db;
 use crate::outbox::error::Error;
 use crate::stop::Stop;
 use missed::{Held, Missed};
@@ -26,10 +26,8 @@ pub use once::{Hears, Told};
 /// The sweep of one rule on one relay.
 #[derive(Debug)]
 pub struct Sweep {
-    /// Connections to the database.
-    pub pool: Pool,
-    /// How they were made.
-    pub settings: Settings,
+    /// The database.
+    pub db: Db,
     /// The rule's name.
     pub name: String,
     /// The rule.
@@ -82,7 +80,7 @@ struct Memory {
 impl Sweep {
     /// Sweeps until the stop. An outage is waited out, whatever its length.
     pub async fn run(&self) {
-        let pass = Pass::new(&self.pool, &self.settings, &self.name, self.rule.every);
+        let pass = Pass::new(&self.db, &self.name, self.rule.every);
         let (mut failures, mut memory) = (0_u32, Memory::default());
         loop {
             let wait = match self.turn(&pass, &mut memory).await {
@@ -180,7 +178,7 @@ impl Sweep {
 
     /// Looks at all overdue orders once, in batches; what is to be said of it.
     async fn pass(&self, pass: &Pass<'_>, memory: &mut Memory) -> Result<Option<String>, Broken> {
-        let prepared = self.patient(orders::prepare(&self.pool, &self.settings, &self.name, &self.rule)).await?;
+        let prepared = self.patient(orders::prepare(&self.db, &self.name, &self.rule)).await?;
         let (orders, findings) = prepared?;
         for note in findings.notes.iter().filter(|note| !memory.notes.contains(note)) {
             tracing::warn!(rule = self.name, "rule {}: {note}", self.name);
@@ -211,7 +209,7 @@ impl Sweep {
 
     /// Says how many orders are left alone because of `not_before`, when that has changed.
     async fn count_older(&self, orders: &Orders, memory: &mut Memory) -> Result<(), Broken> {
-        let older = self.patient(orders.older(&self.pool, &self.settings)).await??;
+        let older = self.patient(orders.older(&self.db)).await??;
         if older != memory.older {
             let (rule, more) = (&self.name, if older == MANY { " or more" } else { "" });
             tracing::info!(rule, older, "rule {rule}: {older}{more} order(s) overdue before not_before are left alone");
@@ -224,7 +222,7 @@ impl Sweep {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::outbox::connect;
+    use crate::outbox::connect::Settings;
 
     #[tokio::test]
     async fn an_outage_is_no_trouble_of_the_rule_and_a_pass_without_answer_is_until_the_database_answers() {
@@ -235,10 +233,10 @@ mod tests {
             connect_timeout: Duration::from_secs(1),
             statement_timeout: Duration::from_secs(1),
         };
-        let pool = connect::pool(&settings, 1).unwrap();
+        let db = Db::new(settings, 1).unwrap();
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::default(), Stop::default());
         let (name, rule) = ("unpaid".to_owned(), crate::rule::statements::tests::rule());
-        let sweep = Sweep { pool, settings, name, rule, batch: 1, health: Arc::clone(&health), metrics, stop };
+        let sweep = Sweep { db, name, rule, batch: 1, health: Arc::clone(&health), metrics, stop };
         let (what, away) = ("close orders", || Error::Connect("refused".into()));
         let silent = || Error::Deadline { what, within: Duration::from_secs(3) };
         let mut memory = Memory { problem: Some("2 orders could not be closed".into()), ..Memory::default() };

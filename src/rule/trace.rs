@@ -8,7 +8,7 @@ use super::statements::{lock_free, look};
 use super::table;
 use super::terms::{Names, Terms};
 use crate::config::{Mode, Rule};
-use crate::outbox::connect::{Pool, Settings, once};
+use crate::outbox::connect::Db;
 use crate::outbox::error::Error;
 use crate::outbox::migrate::quote_ident;
 use std::time::SystemTime;
@@ -45,8 +45,8 @@ pub struct Order {
 ///
 /// # Errors
 /// Postgres cannot be asked.
-pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id: &str) -> Result<Seen, Error> {
-    let (probe, mut problems) = (Probe { pool, settings }, Vec::new());
+pub async fn trace(db: &Db, name: &str, rule: &Rule, id: &str) -> Result<Seen, Error> {
+    let (probe, mut problems) = (Probe { db }, Vec::new());
     let names = table::look_up(probe, rule, &mut problems, &mut Vec::new()).await?;
     let Some(names) = names else { return Ok(Seen::Misfit(problems.join("; "))) };
     // Whatever cannot be an id of this table is the id of none of its orders.
@@ -55,7 +55,7 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
         return Ok(Seen::Unknown);
     }
     let ids = vec![id];
-    match probe.ask("", &statement(name, rule, &names, &settings.schema), &[(&ids, Type::TEXT_ARRAY)]).await? {
+    match probe.ask("", &statement(name, rule, &names, &db.settings().schema), &[(&ids, Type::TEXT_ARRAY)]).await? {
         // What is wrong with the rule, rather than what the statement stumbled over.
         Err(_) if !problems.is_empty() => Ok(Seen::Misfit(problems.join("; "))),
         Err(reason) => Ok(Seen::Misfit(reason)),
@@ -64,15 +64,10 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
             let mut order = order(row, rule).map_err(Error::statement("look at an order"))?;
             if problems.is_empty() && matches!(order.kept, None | Some(Kept::Early { .. })) {
                 // What closing needs beyond looking. One that cannot be told says nothing.
-                problems.extend(
-                    prepare(pool, settings, name, rule).await.map(|(_, found)| found.problems).unwrap_or_default(),
-                );
+                problems.extend(prepare(db, name, rule).await.map(|(_, found)| found.problems).unwrap_or_default());
             }
             order.problem = (!problems.is_empty()).then(|| problems.join("; "));
-            if order.kept.is_none()
-                && order.problem.is_none()
-                && is_locked(pool, settings, (name, rule), &names, id).await?
-            {
+            if order.kept.is_none() && order.problem.is_none() && is_locked(db, (name, rule), &names, id).await? {
                 order.kept = Some(Kept::Locked);
             }
             Ok(Seen::Order(order))
@@ -81,22 +76,15 @@ pub async fn trace(pool: &Pool, settings: &Settings, name: &str, rule: &Rule, id
 }
 
 /// Whether somebody else has the order locked, as far as this role may know.
-async fn is_locked(
-    pool: &Pool,
-    settings: &Settings,
-    (name, rule): (&str, &Rule),
-    names: &Names,
-    id: &str,
-) -> Result<bool, Error> {
+async fn is_locked(db: &Db, (name, rule): (&str, &Rule), names: &Names, id: &str) -> Result<bool, Error> {
     // Policies may hide an order from locking.
     if names.is_policed {
         return Ok(false);
     }
-    let lock = lock_free(&Terms::new(name, rule, names, &quote_ident(&settings.schema)), names);
+    let lock = lock_free(&Terms::new(name, rule, names, &quote_ident(&db.settings().schema)), names);
     // Begun, locked and ended in one message to the server, so that no payment waits for us.
-    let rows = once(pool, settings, "try to lock an order", async |client| {
-        client.query_typed(&lock, &[(&vec![id], Type::TEXT_ARRAY)]).await
-    });
+    let rows = db
+        .once("try to lock an order", async |client| client.query_typed(&lock, &[(&vec![id], Type::TEXT_ARRAY)]).await);
     match rows.await {
         Ok(rows) => Ok(rows.is_empty()),
         Err(error) if error.is_away() => Err(error),

@@ -1,37 +1,38 @@
 //! Statements: each in a transaction that brings its settings along and leaves nothing behind on the session.
 
-use super::pool::{Lent, Pool};
-use super::{Settings, within};
+use super::db::Lent;
+use super::{Db, within};
 use crate::outbox::error::Error;
 use futures_util::future::{join, join3};
 use std::time::Duration;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-/// Runs one statement in a transaction of its own; `work` must be that statement alone.
-///
-/// It costs one round trip, as the statement by itself would: begin, statement and commit are sent together, because
-/// whatever is polled first is sent first. The commit of a statement that failed rolls back.
-pub(crate) async fn once<T>(
-    pool: &Pool,
-    settings: &Settings,
-    what: &'static str,
-    work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
-) -> Result<T, Error> {
-    let lent = pool.lend().await?;
-    let begin = settings.begin();
-    let answers = within(what, settings.patience(), async {
-        let client = lent.client(what)?;
-        Ok(join3(client.simple_query(&begin), work(client), client.batch_execute("commit")).await)
-    });
-    let (begun, done, ended) = answers.await.inspect_err(|error| pool.note(error))?;
-    let answer = begun.map_err(Error::statement(what)).and_then(|answer| refuse_read_only(what, &answer));
-    let clean = answer.is_ok() && ended.is_ok();
-    let answer = answer.and_then(|()| done.map_err(Error::statement(what)));
-    let answer = answer.and_then(|done| ended.map(|()| done).map_err(Error::statement(what)));
-    if clean {
-        lent.give_back();
+impl Db {
+    /// Runs one statement in a transaction of its own; `work` must be that statement alone.
+    ///
+    /// It costs one round trip, as the statement by itself would: begin, statement and commit are sent together, because
+    /// whatever is polled first is sent first. The commit of a statement that failed rolls back.
+    pub(crate) async fn once<T>(
+        &self,
+        what: &'static str,
+        work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
+    ) -> Result<T, Error> {
+        let lent = self.lend().await?;
+        let begin = self.settings().begin();
+        let answers = within(what, self.settings().patience(), async {
+            let client = lent.client(what)?;
+            Ok(join3(client.simple_query(&begin), work(client), client.batch_execute("commit")).await)
+        });
+        let (begun, done, ended) = answers.await.inspect_err(|error| self.note(error))?;
+        let answer = begun.map_err(Error::statement(what)).and_then(|answer| refuse_read_only(what, &answer));
+        let clean = answer.is_ok() && ended.is_ok();
+        let answer = answer.and_then(|()| done.map_err(Error::statement(what)));
+        let answer = answer.and_then(|done| ended.map(|()| done).map_err(Error::statement(what)));
+        if clean {
+            lent.give_back();
+        }
+        answer.inspect_err(|error| self.note(error))
     }
-    answer.inspect_err(|error| pool.note(error))
 }
 
 /// Judges the answer to `show transaction_read_only`.
@@ -45,36 +46,34 @@ pub(super) fn refuse_read_only(what: &'static str, answer: &[SimpleQueryMessage]
 #[derive(Debug)]
 pub struct Transaction {
     lent: Lent,
-    pool: Pool,
-    patience: Duration,
+    db: Db,
 }
 
 impl Transaction {
     /// Begins a READ COMMITTED transaction that the server ends when we are silent for longer than `silence`.
-    pub(crate) async fn begin(pool: &Pool, settings: &Settings, silence: Duration) -> Result<Self, Error> {
+    pub(crate) async fn begin(db: &Db, silence: Duration) -> Result<Self, Error> {
         let nothing = async |_: &Client| Ok(());
-        Self::begin_with(pool, settings, silence, "begin", nothing).await.map(|(transaction, ())| transaction)
+        Self::begin_with(db, silence, "begin", nothing).await.map(|(transaction, ())| transaction)
     }
 
     /// The same with its first statements, sent along in the same round trip.
     pub(crate) async fn begin_with<T>(
-        pool: &Pool,
-        settings: &Settings,
+        db: &Db,
         silence: Duration,
         what: &'static str,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<(Self, T), Error> {
-        let transaction = Self { lent: pool.lend().await?, pool: pool.clone(), patience: settings.patience() };
+        let transaction = Self { lent: db.lend().await?, db: db.clone() };
         let silence = silence.as_millis();
         // tcp_user_timeout: without it a relay that was stopped while reading keeps its rows (measured).
         let begin = format!(
             "{}; set local idle_in_transaction_session_timeout = {silence}; set local tcp_user_timeout = {silence}",
-            settings.begin()
+            db.settings().begin()
         );
         let both = async |client: &Client| Ok(join(client.simple_query(&begin), work(client)).await);
         let (begun, done) = transaction.run(what, both).await?;
         let begun = begun.map_err(Error::statement("begin")).and_then(|answer| refuse_read_only("begin", &answer));
-        let done = begun.and_then(|()| done.map_err(Error::statement(what))).inspect_err(|error| pool.note(error))?;
+        let done = begun.and_then(|()| done.map_err(Error::statement(what))).inspect_err(|error| db.note(error))?;
         Ok((transaction, done))
     }
 
@@ -87,10 +86,10 @@ impl Transaction {
         what: &'static str,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, Error> {
-        let answer = within(what, self.patience, async {
+        let answer = within(what, self.db.settings().patience(), async {
             work(self.lent.client(what)?).await.map_err(|cause| Error::Statement { what, cause })
         });
-        answer.await.inspect_err(|error| self.pool.note(error))
+        answer.await.inspect_err(|error| self.db.note(error))
     }
 
     /// Commits. An error leaves the outcome unknown: the rows show it at the next claim.

@@ -2,7 +2,7 @@
 
 use super::session::{self, RING, Session};
 use super::{Doorbell, Error};
-use crate::outbox::connect::{alone, once, within};
+use crate::outbox::connect::{alone, within};
 use crate::outbox::error::describe;
 use crate::outbox::migrate::{channel, quote_ident};
 use futures_util::stream::{self, StreamExt};
@@ -59,10 +59,11 @@ impl Doorbell {
         let (heard, token) = (Notify::new(), format!("{TRY}{}", uuid::Uuid::new_v4()));
         let channel = channel(&self.settings.schema);
         let ring = async {
-            once(&self.pool, &self.pool_settings, "try whether a ring is heard", async |client| {
-                client.query_typed(RING, &[(&channel, Type::TEXT), (&token, Type::TEXT)]).await
-            })
-            .await?;
+            self.db
+                .once("try whether a ring is heard", async |client| {
+                    client.query_typed(RING, &[(&channel, Type::TEXT), (&token, Type::TEXT)]).await
+                })
+                .await?;
             Ok(tokio::time::timeout(PROBE, heard.notified()).await.is_ok())
         };
         let on_note = |note: &Notification| {

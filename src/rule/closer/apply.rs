@@ -53,7 +53,7 @@ impl<R: Receipt> Closer<R> {
             Ok(id) => id,
             Err(reason) => return self.park(work, Some(rule), None, &reason).await,
         };
-        match self.stop.or(self.pause.holds(&self.pool, &self.settings)).await {
+        match self.stop.or(self.pause.holds(&self.db)).await {
             None => return Fate::Later(Duration::ZERO),
             Some(true) => return self.kept(work, rule, &id, Kept::AskerPaused).await,
             Some(false) => {}
@@ -82,9 +82,8 @@ impl<R: Receipt> Closer<R> {
 
     /// Closes the order if it is to be closed.
     async fn close(&self, rule: &str, id: &str) -> Result<Closing, Trouble> {
-        let sides = (&self.pool, &self.settings);
         let Some(config) = self.rules.get(rule) else { return Err(Trouble::Failed(format!("no rule {rule}"))) };
-        let prepared = self.prepared.orders(sides, (rule, config), &self.health);
+        let prepared = self.prepared.orders(&self.db, (rule, config), &self.health);
         let orders = match self.stop.or(prepared).await.ok_or(Trouble::Stopped)? {
             Ok(orders) => orders,
             Err(Hindrance::Database) => return Err(Trouble::Away),
@@ -92,7 +91,7 @@ impl<R: Receipt> Closer<R> {
         };
         let patience = self.patience.take(self.room.has_ready());
         // Not given up at the stop: what was closed is to be told.
-        let closing = close::one(&self.pool, &self.settings, &orders, (id, patience.length()), BY).await;
+        let closing = close::one(&self.db, &orders, (id, patience.length()), BY).await;
         drop(patience);
         let error = match closing {
             Ok(closing) => {
@@ -107,7 +106,7 @@ impl<R: Receipt> Closer<R> {
         if error.is_gone() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             self.losses.one(rule, &error);
-            let ended = close::is_its_end(&self.pool, &self.settings, &error).await;
+            let ended = close::is_its_end(&self.db, &error).await;
             return Err(if ended { Trouble::Ended(close::ended(&error)) } else { Trouble::Away });
         }
         self.losses.none();
@@ -131,17 +130,17 @@ impl<R: Receipt> Closer<R> {
                 let look = checks::next(checks, due_at, due_at - left);
                 let left = left.saturating_sub(due_at.duration_since(look).unwrap_or_default());
                 if left > NEAR || full {
-                    return self.put_off(work, rule, id, &kept, Some(look)).await;
+                    return self.hold(work, rule, id, &kept, Some(look)).await;
                 }
                 self.count(rule, &kept);
                 // A timer may be up to a millisecond early.
                 Fate::Later(left + Duration::from_millis(1))
             }
             // In the room they would keep the messages of others out, of another rule's too.
-            Kept::Locked | Kept::Slow | Kept::Unready if full => self.put_off(work, rule, id, &kept, None).await,
+            Kept::Locked | Kept::Slow | Kept::Unready if full => self.hold(work, rule, id, &kept, None).await,
             Kept::Locked | Kept::Slow => {
                 self.count(rule, &kept);
-                let (long, wait) = work.waits.held();
+                let (long, wait) = work.waits.locked();
                 if long {
                     let (id, reason) = (shown_short(id), kept.reason());
                     tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is not closed for long: {kept}");
@@ -173,17 +172,13 @@ impl<R: Receipt> Closer<R> {
         }
     }
 
-    /// Gives the message back to the outbox: until its order is due, or for half a minute.
-    async fn put_off(&self, work: &mut Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) -> Fate {
+    /// Holds the message in the outbox: until its order is due, or for half a minute.
+    async fn hold(&self, work: &mut Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) -> Fate {
         let Some(home) = self.home(work) else { return Fate::Later(work.waits.unwritten()) };
-        let (row, sides) = (Row::new(&work.delivery, &home, Some(id)), (&self.pool, &self.settings));
-        let written = match until {
-            Some(due_at) => self.stop.or(row.until_due(sides, (rule, id), due_at)).await,
-            None => self.stop.or(row.postpone(sides, (rule, id))).await,
-        };
-        match written {
-            Some(Ok(_)) => {
-                self.tell_put_off(work, rule, id, kept, until);
+        let row = Row::new(&work.delivery, &home, Some(id));
+        match self.stop.or(row.hold(&self.db, (rule, id), until)).await {
+            Some(Ok(())) => {
+                self.tell_held(work, rule, id, kept, until);
                 Fate::Done
             }
             Some(Err(error)) => Self::unwritten(work, &error),
@@ -194,8 +189,8 @@ impl<R: Receipt> Closer<R> {
     /// Parks the message, with the reason.
     async fn park(&self, work: &mut Work<R>, rule: Option<&str>, id: Option<&str>, reason: &str) -> Fate {
         let Some(home) = self.home(work) else { return Fate::Later(work.waits.unwritten()) };
-        let (row, sides) = (Row::new(&work.delivery, &home, id), (&self.pool, &self.settings));
-        match self.stop.or(row.park(sides, reason)).await {
+        let row = Row::new(&work.delivery, &home, id);
+        match self.stop.or(row.park(&self.db, reason)).await {
             Some(Ok(parked)) => {
                 self.tell_parked(work, rule, id, reason, parked);
                 Fate::Done

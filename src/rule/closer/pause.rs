@@ -1,7 +1,7 @@
 //! The pause of the closer. Each close reads it under its lock; once one has met it, it is asked for by itself, now and then
 //! and not for each message, until it is over.
 
-use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::connect::Db;
 use crate::outbox::pauses::{self, What};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl Pause {
     }
 
     /// Whether it is in force. One asks for all; the others go by what was known.
-    pub(super) async fn holds(&self, pool: &Pool, settings: &Settings) -> bool {
+    pub(super) async fn holds(&self, db: &Db) -> bool {
         {
             let mut seen = self.lock();
             match *seen {
@@ -36,7 +36,7 @@ impl Pause {
                 Some(_) => *seen = Some(Instant::now()),
             }
         }
-        let over = match pauses::list(pool, settings).await {
+        let over = match pauses::list(db).await {
             Ok(pauses) => !pauses.iter().any(|pause| pause.is_of(&What::Closer)),
             Err(error) => {
                 tracing::debug!(%error, "whether the closer is still paused is not known: {error}");

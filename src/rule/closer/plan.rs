@@ -15,7 +15,7 @@ pub(super) struct Plan {
     tiers: BTreeMap<String, (Option<String>, bool)>,
 }
 
-/// Where a message of a queue is put off or parked.
+/// Where a message of a queue is held or parked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Home {
     /// The tier.

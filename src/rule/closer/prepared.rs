@@ -4,7 +4,7 @@
 
 use crate::admin::health::{Health, Part};
 use crate::config::Rule;
-use crate::outbox::connect::{Pool, Settings};
+use crate::outbox::connect::Db;
 use crate::rule::orders::{self, Orders};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,12 +85,7 @@ impl Prepared {
     }
 
     /// Those of one rule. While somebody makes them anew, the others go by those from before.
-    pub(super) async fn orders(
-        &self,
-        sides: (&Pool, &Settings),
-        (name, rule): (&str, &Rule),
-        health: &Health,
-    ) -> Statements {
+    pub(super) async fn orders(&self, db: &Db, (name, rule): (&str, &Rule), health: &Health) -> Statements {
         let of_rule = self.rules.get(name).ok_or(Hindrance::Rule)?;
         let before = of_rule.get();
         if let Some(made) = before.clone().filter(Made::is_fresh) {
@@ -104,7 +99,7 @@ impl Prepared {
         if let Some(made) = before.clone().filter(Made::is_fresh) {
             return made.orders;
         }
-        let made = make(sides, (name, rule), health, before.is_some_and(|before| before.told)).await;
+        let made = make(db, (name, rule), health, before.is_some_and(|before| before.told)).await;
         let orders = made.orders.clone();
         of_rule.set(made);
         orders
@@ -119,14 +114,9 @@ impl Prepared {
 }
 
 /// Makes those of one rule; what hinders it is said, and taken back when it no longer does.
-async fn make(
-    (pool, settings): (&Pool, &Settings),
-    (name, rule): (&str, &Rule),
-    health: &Health,
-    was_told: bool,
-) -> Made {
+async fn make(db: &Db, (name, rule): (&str, &Rule), health: &Health, was_told: bool) -> Made {
     let part = Part::Rule(name.to_owned());
-    let (orders, told) = match orders::prepare(pool, settings, name, rule).await {
+    let (orders, told) = match orders::prepare(db, name, rule).await {
         Ok((Some(orders), _)) => {
             if was_told {
                 // Only our own word is taken back: the sweep may have another trouble with the same rule.

@@ -1,10 +1,10 @@
-//! What the closer writes to the outbox: messages put off, and messages that it cannot apply.
+//! What the closer writes to the outbox: messages that it holds, and messages that it cannot apply.
 //!
 //! Each is acked only when its row is committed. The row's `message_id` is made of what it is about, so a message that is
 //! delivered again meets its own row and makes no second one.
 
 use super::plan::Home;
-use crate::outbox::connect::{Pool, Settings, once};
+use crate::outbox::connect::Db;
 use crate::outbox::decode::micros;
 use crate::outbox::error::Error;
 use crate::rule::port::Delivery;
@@ -18,7 +18,7 @@ const PARK: &str = include_str!("../../../sql/closer_park.sql");
 
 /// Make the message ids of the three kinds of rows. Any fixed values do.
 const UNTIL_DUE: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0002);
-const POSTPONED: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0003);
+const HALF_A_MINUTE: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0003);
 const PARKED: Uuid = Uuid::from_u128(0x6475_6562_6f78_4c8e_9d2a_7275_6c65_0004);
 
 /// Longest key that the outbox takes.
@@ -60,45 +60,33 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Puts the message off until order `id` of `rule` is due.
-    pub(super) async fn until_due(
-        &self,
-        (pool, settings): (&Pool, &Settings),
-        (rule, id): (&str, &str),
-        due_at: SystemTime,
-    ) -> Result<Uuid, Error> {
+    /// Holds the message in the outbox: until order `id` of `rule` is due, or for half a minute. For each of these it has one
+    /// row, however often that happens.
+    pub(super) async fn hold(&self, db: &Db, (rule, id): (&str, &str), until: Option<SystemTime>) -> Result<(), Error> {
         // NUL is in no name and no id.
-        let message_id = Uuid::new_v5(&UNTIL_DUE, format!("{rule}\0{id}\0{}", micros(due_at)).as_bytes());
-        self.write((pool, settings), "put a message off", (HOLD, message_id), (&Some(due_at), Type::TIMESTAMPTZ)).await
-    }
-
-    /// Puts the message about order `id` of `rule` off for half a minute. It has one row, however often that happens.
-    pub(super) async fn postpone(
-        &self,
-        (pool, settings): (&Pool, &Settings),
-        (rule, id): (&str, &str),
-    ) -> Result<Uuid, Error> {
-        let name = format!("{}\0{rule}\0{id}", self.tier);
-        let (message_id, soon) = (Uuid::new_v5(&POSTPONED, name.as_bytes()), None::<SystemTime>);
-        self.write((pool, settings), "put a message off", (HOLD, message_id), (&soon, Type::TIMESTAMPTZ)).await
+        let message_id = match until {
+            Some(due_at) => Uuid::new_v5(&UNTIL_DUE, format!("{rule}\0{id}\0{}", micros(due_at)).as_bytes()),
+            None => Uuid::new_v5(&HALF_A_MINUTE, format!("{}\0{rule}\0{id}", self.tier).as_bytes()),
+        };
+        self.write(db, "hold a message", (HOLD, message_id), (&until, Type::TIMESTAMPTZ)).await.map(drop)
     }
 
     /// Parks the message.
-    pub(super) async fn park(&self, (pool, settings): (&Pool, &Settings), reason: &str) -> Result<Uuid, Error> {
+    pub(super) async fn park(&self, db: &Db, reason: &str) -> Result<Uuid, Error> {
         let message_id = Uuid::new_v5(&PARKED, &self.identity);
         let reason: String = reason.chars().filter(|c| *c != '\0').take(MAX_STORED).collect();
-        self.write((pool, settings), "park a message", (PARK, message_id), (&reason, Type::TEXT)).await
+        self.write(db, "park a message", (PARK, message_id), (&reason, Type::TEXT)).await
     }
 
     /// Writes the row, or leaves the one that is there.
     async fn write(
         &self,
-        (pool, settings): (&Pool, &Settings),
+        db: &Db,
         what: &'static str,
         (statement, message_id): (&str, Uuid),
         last: (&(dyn ToSql + Sync), Type),
     ) -> Result<Uuid, Error> {
-        let run = once(pool, settings, what, async |client| {
+        let run = db.once(what, async |client| {
             let parameters = [
                 (&message_id as &(dyn ToSql + Sync), Type::UUID),
                 (&self.tier, Type::TEXT),

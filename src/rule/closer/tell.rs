@@ -19,8 +19,8 @@ impl<R: Receipt> Closer<R> {
         self.metrics.rules.refused(rule, BY, kept.reason());
     }
 
-    /// The message was given back to the outbox.
-    pub(super) fn tell_put_off(&self, work: &Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) {
+    /// The message is held in the outbox.
+    pub(super) fn tell_held(&self, work: &Work<R>, rule: &str, id: &str, kept: &Kept, until: Option<SystemTime>) {
         let (id, reason, message_id) = (shown_short(id), kept.reason(), work.delivery.message_id.as_deref());
         self.count(rule, kept);
         self.metrics.closer.put_off(&work.delivery.queue);
@@ -32,7 +32,7 @@ impl<R: Receipt> Closer<R> {
             reason,
             message_id,
             until,
-            "rule {rule}: the message of order {id} waits in the outbox: {kept}"
+            "rule {rule}: the message of order {id} is held in the outbox: {kept}"
         );
     }
 

@@ -24,7 +24,7 @@ pub(super) struct Waits {
     /// Times in a row that the database ended the session in which it was closed.
     ended: u32,
     /// Times that its order was locked, or slow to close.
-    held: u32,
+    locked: u32,
     /// Times that its own row could not be written.
     unwritten: u32,
     /// The pause of the closer was counted for it.
@@ -56,9 +56,9 @@ impl Waits {
     }
 
     /// The order is locked, or slow to close; whether that has lasted for long by now, which is true once.
-    pub(super) fn held(&mut self) -> (bool, Duration) {
-        self.held = self.held.saturating_add(1);
-        (self.held == LONG + 1, AGAIN.wait(self.held))
+    pub(super) fn locked(&mut self) -> (bool, Duration) {
+        self.locked = self.locked.saturating_add(1);
+        (self.locked == LONG + 1, AGAIN.wait(self.locked))
     }
 
     /// Its row could not be written, or there is no tier for one.
@@ -86,7 +86,7 @@ mod tests {
                 (0..10).for_each(|_| assert!(waits.away() > Duration::ZERO));
                 waits.asked();
             }
-            if waits.held().0 {
+            if waits.locked().0 {
                 named.push(look);
             }
         }
@@ -98,7 +98,7 @@ mod tests {
         let mut waits = Waits::default();
         (0..10).for_each(|_| assert!(waits.away() > Duration::ZERO));
         // The first wait is twice the minimum at most, by chance.
-        assert!(waits.held().1 <= AGAIN.min * 2 && waits.unwritten() <= AGAIN.min * 2);
+        assert!(waits.locked().1 <= AGAIN.min * 2 && waits.unwritten() <= AGAIN.min * 2);
         assert_eq!(waits.failed().0, 1);
         waits.asked();
         assert!(waits.away() <= Backoff::DATABASE.min * 2);

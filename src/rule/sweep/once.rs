@@ -56,7 +56,7 @@ impl Sweep {
     }
 
     async fn foreground(&self, dry: bool, hears: Hears<'_>) -> Result<Option<String>, Broken> {
-        let prepared = orders::prepare(&self.pool, &self.settings, &self.name, &self.rule);
+        let prepared = orders::prepare(&self.db, &self.name, &self.rule);
         let (orders, findings) = self.patient(prepared).await??;
         findings.notes.iter().for_each(|note| hears(Told::Note(note)));
         let Some(orders) = orders else { return Ok(Some(findings.problems.join("; "))) };
@@ -65,7 +65,7 @@ impl Sweep {
             return Ok(None);
         }
         // No period: the pass may be taken as soon as nobody has it.
-        let pass = Pass::new(&self.pool, &self.settings, &self.name, Duration::ZERO);
+        let pass = Pass::new(&self.db, &self.name, Duration::ZERO);
         self.wait_for(&pass, hears).await?;
         // Nobody would go on behind a bound.
         let round = Round { sweep: self, pass: &pass, orders: &orders, hears, bound: usize::MAX };

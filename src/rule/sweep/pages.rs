@@ -24,11 +24,11 @@ impl<'a> Pages<'a> {
         if self.ended {
             return Ok(None);
         }
-        let Sweep { pool, settings, batch, .. } = self.sweep;
+        let Sweep { db, batch, .. } = self.sweep;
         let page = (self.last.as_ref(), *batch);
         let found = match self.to_close {
-            true => self.sweep.patient(self.orders.find_to_close(pool, settings, page)).await??,
-            false => self.sweep.patient(self.orders.find(pool, settings, page)).await??,
+            true => self.sweep.patient(self.orders.find_to_close(db, page)).await??,
+            false => self.sweep.patient(self.orders.find(db, page)).await??,
         };
         self.ended = found.len() < *batch;
         if let Some(last) = found.last() {

@@ -133,14 +133,14 @@ impl Round<'_> {
 
     /// Whether what has failed is the orders' doing, and not the database's that is away.
     async fn is_of_orders(&self, error: &Error) -> Result<bool, Broken> {
-        let ended = close::is_its_end(&self.sweep.pool, &self.sweep.settings, error);
+        let ended = close::is_its_end(&self.sweep.db, error);
         Ok(!error.is_gone() || self.sweep.patient(ended).await?)
     }
 
     /// Closes those of `ids` that are to be closed, in one transaction, and tells of each.
     async fn apply(&self, ids: &[String], missed: &mut Missed) -> Result<(), Broken> {
-        let Sweep { pool, settings, metrics, name, .. } = self.sweep;
-        let transaction = self.sweep.patient(close::begin(pool, settings, self.orders)).await??;
+        let Sweep { db, metrics, name, .. } = self.sweep;
+        let transaction = self.sweep.patient(close::begin(db, self.orders)).await??;
         // Not given up at the stop: what was closed is to be told.
         let closings = within("close orders", CLOSE, close::some(transaction, self.orders, ids, BY)).await?;
         for (id, closing) in &closings {
@@ -158,18 +158,15 @@ impl Round<'_> {
 
     /// An order that was found and not there to be locked: somebody has it, or policies of the table hide it.
     async fn passed_by(&self, id: &str, missed: &mut Missed) -> Result<(), Broken> {
-        let Sweep { pool, settings, metrics, name, .. } = self.sweep;
+        let Sweep { db, metrics, name, .. } = self.sweep;
         // A transaction each: those that are named will do. Which of the two it is of the others is not known.
         let (policed, locked) = (self.orders.is_policed, Closing::Kept(Kept::Locked));
         if policed && missed.count >= NAMED {
             (self.hears)(Told::Order(id, &locked));
             return Ok(());
         }
-        let closing = if policed {
-            close::one(pool, settings, self.orders, (id, close::AT_ONCE), BY).await
-        } else {
-            Ok(locked.clone())
-        };
+        let closing =
+            if policed { close::one(db, self.orders, (id, close::AT_ONCE), BY).await } else { Ok(locked.clone()) };
         match closing {
             Ok(closing) => {
                 missed.closed += usize::from(matches!(closing, Closing::Closed(_)));

@@ -22,7 +22,7 @@ async fn a_message_that_is_a_little_early_waits_unacked_and_its_order_is_closed_
     let early =
         "type = 'order.closed' and (payload ->> 'closed_at')::timestamptz < (payload ->> 'due_at')::timestamptz";
     assert_eq!(shop.db.count(early).await, 0);
-    assert_eq!(shop.db.count("type is distinct from 'order.closed'").await, 0, "nothing was put off");
+    assert_eq!(shop.db.count("type is distinct from 'order.closed'").await, 0, "nothing was held");
     shop.events_fit().await;
 }
 
@@ -40,7 +40,7 @@ async fn a_message_that_is_very_early_waits_in_the_outbox_and_comes_back_when_it
         and due_at = (select due + interval '2 s' from orders) and headers = '{\"traceparent\": \"00-ab\"}' \
         and body = '{}' and content_type = 'application/json'";
     assert_eq!((shop.db.count(held).await, shop.db.count("true").await), (1, 1));
-    daemon.wait_log("the message of order 1 waits in the outbox: it is overdue in", secs(5));
+    daemon.wait_log("the message of order 1 is held in the outbox: it is overdue in", secs(5));
     wait_until(secs(30), async || shop.status(1).await == "closed").await;
     shop.wait_acked().await;
     shop.events_fit().await;
@@ -70,7 +70,7 @@ async fn a_look_that_was_cancelled_and_is_wanted_again_comes_and_one_beyond_all_
     shop.orders(2..=2, "pending", LONG_AGO).await;
     shop.db.batch_execute("update orders set due = '9999-12-31 23:59:59.9Z' where id = 2").await.unwrap();
     shop.deliver("2").await;
-    daemon.wait_log("the message of order 2 waits in the outbox", secs(20));
+    daemon.wait_log("the message of order 2 is held in the outbox", secs(20));
     shop.deliver("1").await;
     shop.wait_acked().await;
     let cancelled = "select duebox.cancel('unpaid-2s', '1')";

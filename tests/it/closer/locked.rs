@@ -74,7 +74,7 @@ async fn a_hundred_locked_orders_in_front_hold_up_none_behind_them() {
     assert_eq!(shop.db.count("parked_at is not null").await, 0, "{}", daemon.log());
 }
 
-/// Those that are put off are due, and leave at once.
+/// Those that are held are due, and leave at once.
 const NOW: &str = "update duebox.outbox set due_at = now(), available_at = now() \
     where tier in ('unpaid-2s', 'other-2s') and sent_at is null and available_at > now(); select duebox.ring()";
 

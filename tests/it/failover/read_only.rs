@@ -75,15 +75,15 @@ async fn one_statement_that_is_refused_gives_up_every_connection_and_the_listene
         connect_timeout: secs(5),
         statement_timeout: secs(10),
     };
-    let (pool, health, stop) = (connect::pool(&settings, 4).unwrap(), Arc::<Health>::default(), Stop::default());
-    let shared = (pool.clone(), settings.clone());
-    let doorbell = Doorbell::new(settings.clone(), shared, Arc::default(), (Arc::clone(&health), Arc::default()));
+    let (db, health, stop) =
+        (connect::Db::new(settings.clone(), 4).unwrap(), Arc::<Health>::default(), Stop::default());
+    let doorbell = Doorbell::new(settings.clone(), db.clone(), Arc::default(), (Arc::clone(&health), Arc::default()));
     let stopped = stop.clone();
     let begun = Instant::now();
     let listener = tokio::spawn(async move { doorbell.run(&stopped).await });
     let listens = || health.parts().get(&Part::Listener).cloned();
     wait_until(secs(5), async || listens() == Some(None)).await;
-    let ask = || count::overview(&pool, &settings);
+    let ask = || count::overview(&db);
     tokio::try_join!(ask(), ask(), ask(), ask()).unwrap();
     let before = sessions(&superuser, &role).await;
     assert_eq!(before.len(), 5, "four of the pool and the listener");

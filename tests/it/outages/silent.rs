@@ -3,7 +3,7 @@
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::rig::Rig;
 use crate::support::wait::secs;
-use duebox::outbox::connect::{self, Settings};
+use duebox::outbox::connect::{Db, Settings};
 use duebox::outbox::count;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -30,12 +30,12 @@ async fn a_pool_does_not_wait_for_ever_for_the_first_statement_of_a_session() {
         statement_timeout: secs(1),
     };
     let begun = Instant::now();
-    let pool = connect::pool(&settings, 1).unwrap();
-    let counted = tokio::time::timeout(secs(20), count::backlog(&pool, &settings)).await;
+    let db = Db::new(settings, 1).unwrap();
+    let counted = tokio::time::timeout(secs(20), count::backlog(&db)).await;
     let error = counted.expect("there is a bound").unwrap_err();
     eprintln!("given up after {:?}: {error}", begun.elapsed());
     assert!(error.is_away() && error.to_string().contains("127.0.0.1"), "{error}");
-    drop(pool);
+    drop(db);
     server.join().unwrap();
 }
 
@@ -51,8 +51,8 @@ async fn one_connection_that_does_not_answer_condemns_the_others_of_the_pool() {
         connect_timeout: secs(10),
         statement_timeout: secs(1),
     };
-    let pool = connect::pool(&settings, 6).unwrap();
-    let count = async || count::backlog(&pool, &settings).await;
+    let db = Db::new(settings, 6).unwrap();
+    let count = async || count::backlog(&db).await;
     // Until several are in the pool at once.
     while proxy.connections() < 4 {
         for counted in futures_util::future::join_all((0..6).map(|_| count())).await {

@@ -2,17 +2,18 @@
 
 use super::shop::{Shop, set, to};
 use duebox::config::Rule;
-use duebox::outbox::connect::{self, Settings};
+use duebox::outbox::connect::{Db, Settings};
 use duebox::rule::{Findings, inspect};
 use std::time::Duration;
 
 impl Shop {
-    pub(super) fn pool(&self) -> connect::Pool {
-        connect::pool(&self.settings(), 2).unwrap()
+    /// The database as the relay has it.
+    pub(super) fn connect(&self) -> Db {
+        Db::new(self.settings(), 2).unwrap()
     }
 
     pub(super) async fn findings(&self) -> Findings {
-        inspect(&self.pool(), &self.settings(), "unpaid", &self.rule).await.unwrap()
+        inspect(&self.connect(), "unpaid", &self.rule).await.unwrap()
     }
 }
 
@@ -172,9 +173,10 @@ async fn a_table_that_somebody_has_locked_is_named_with_the_rule_and_the_stateme
     let locker = shop.rig.db().await;
     locker.batch_execute("begin; lock table orders").await.unwrap();
     let settings = Settings { statement_timeout: Duration::from_millis(300), ..shop.settings() };
+    let db = Db::new(settings, 1).unwrap();
     for guard in [None, Some("id > 0".to_owned())] {
         let rule = Rule { guard, ..shop.rule.clone() };
-        let asked = inspect(&connect::pool(&settings, 1).unwrap(), &settings, "unpaid", &rule).await;
+        let asked = inspect(&db, "unpaid", &rule).await;
         let error = asked.unwrap_err().to_string();
         assert!(error.contains("table orders of rule unpaid") && error.contains("57014"), "{error}");
         let (_, statement) = error.split_once("since when: ").unwrap();

@@ -4,7 +4,7 @@ use super::race::waiting;
 use super::shop::Shop;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::wait::{secs, wait_until};
-use duebox::outbox::connect;
+use duebox::outbox::connect::Db;
 use duebox::rule::{Closing, Kept, PATIENCE, one, prepare};
 use secrecy::ExposeSecret as _;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,17 +15,17 @@ const PAY: &str = "update orders set status = 'paid' where id = $1 and status = 
 impl Shop {
     /// What becomes of an order that the closer names.
     pub(super) async fn one(&self, id: &str) -> Closing {
-        let (pool, settings) = (self.pool(), self.settings());
-        let (orders, findings) = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap();
+        let db = self.connect();
+        let (orders, findings) = prepare(&db, "unpaid", &self.rule).await.unwrap();
         let orders = orders.unwrap_or_else(|| panic!("{:?}", findings.problems));
-        one(&pool, &settings, &orders, (id, PATIENCE), "closer").await.unwrap()
+        one(&db, &orders, (id, PATIENCE), "closer").await.unwrap()
     }
 
     /// Whether the closer closes this order; its transaction may have run into its bounds.
     pub(super) async fn try_one(&self, id: &str) -> bool {
-        let (pool, settings) = (self.pool(), self.settings());
-        let orders = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap().0.unwrap();
-        matches!(one(&pool, &settings, &orders, (id, PATIENCE), "closer").await, Ok(Closing::Closed(_)))
+        let db = self.connect();
+        let orders = prepare(&db, "unpaid", &self.rule).await.unwrap().0.unwrap();
+        matches!(one(&db, &orders, (id, PATIENCE), "closer").await, Ok(Closing::Closed(_)))
     }
 
     /// Why the order that the closer names is kept.
@@ -107,9 +107,9 @@ async fn an_order_that_stays_locked_is_given_up_after_two_seconds() {
 #[tokio::test]
 async fn an_id_that_the_column_cannot_have_is_an_error() {
     let shop = Shop::new("one_malformed").await;
-    let (pool, settings) = (shop.pool(), shop.settings());
-    let orders = prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
-    let error = one(&pool, &settings, &orders, ("A-7", PATIENCE), "closer").await.unwrap_err();
+    let db = shop.connect();
+    let orders = prepare(&db, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let error = one(&db, &orders, ("A-7", PATIENCE), "closer").await.unwrap_err();
     assert!(error.to_string().contains("invalid input syntax for type bigint"), "{error}");
 }
 
@@ -117,8 +117,8 @@ async fn an_id_that_the_column_cannot_have_is_an_error() {
 async fn a_connection_that_takes_long_to_make_takes_nothing_from_the_time_of_the_close() {
     let shop = Shop::new("one_connects").await;
     shop.orders(1..=1, "pending", LONG_AGO).await;
-    let (near, mut settings) = (shop.pool(), shop.settings());
-    let orders = prepare(&near, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let (near, mut settings) = (shop.connect(), shop.settings());
+    let orders = prepare(&near, "unpaid", &shop.rule).await.unwrap().0.unwrap();
     let frozen = Proxy::new(shop.rig.postgres().port());
     frozen.set(Mode::FreezeAccept);
     let server = |port: u16| format!("127.0.0.1:{port}");
@@ -126,7 +126,7 @@ async fn a_connection_that_takes_long_to_make_takes_nothing_from_the_time_of_the
     let both = settings.url.expose_secret().replacen(&here, &format!("{},{here}", server(frozen.port())), 1);
     // Longer than a close may take.
     (settings.url, settings.connect_timeout) = (both.into(), secs(6));
-    let pool = connect::pool(&settings, 1).unwrap();
-    let closing = one(&pool, &settings, &orders, ("1", PATIENCE), "closer").await.unwrap();
+    let db = Db::new(settings, 1).unwrap();
+    let closing = one(&db, &orders, ("1", PATIENCE), "closer").await.unwrap();
     assert!(matches!(closing, Closing::Closed(_)) && frozen.accepted() > 0, "{closing:?}");
 }

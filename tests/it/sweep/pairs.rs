@@ -204,17 +204,15 @@ async fn among_sweeps_closers_and_payments_every_order_ends_paid_or_closed_with_
     shop.rig.postgres().sql("postgres", &isolation);
     shop.rule.every = Duration::from_millis(50);
     shop.orders(1..=ORDERS, "pending", LONG_AGO).await;
-    let (pool, settings) = (shop.pool(), shop.settings());
-    let orders = duebox::rule::prepare(&pool, &settings, "unpaid", &shop.rule).await.unwrap().0.unwrap();
+    let db = shop.connect();
+    let orders = duebox::rule::prepare(&db, "unpaid", &shop.rule).await.unwrap().0.unwrap();
     let close = async |first: i64| {
         let mut closed = 0;
         for id in (0..ORDERS / 3).map(|n| 3 * n + first) {
             // Twice, as a redelivered message would; and again when the machine was too slow for the bounds of a close.
             let (mut calls, mut tries) = (0, 0);
             while calls < 2 {
-                match duebox::rule::one(&pool, &settings, &orders, (&id.to_string(), duebox::rule::PATIENCE), "closer")
-                    .await
-                {
+                match duebox::rule::one(&db, &orders, (&id.to_string(), duebox::rule::PATIENCE), "closer").await {
                     again @ (Ok(Closing::Kept(Kept::Locked | Kept::Slow)) | Err(_)) => {
                         tries += 1;
                         assert!(tries < 20, "{again:?}");

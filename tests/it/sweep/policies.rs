@@ -21,9 +21,9 @@ impl Shop {
 
     /// What becomes of an order that the closer names, by statements made before.
     async fn close(&self, id: &str) -> Result<Closing, Error> {
-        let (pool, settings) = (self.pool(), self.settings());
-        let orders = prepare(&pool, &settings, "unpaid", &self.rule).await.unwrap().0.unwrap();
-        close_one(&pool, &settings, &orders, (id, PATIENCE), "closer").await
+        let db = self.connect();
+        let orders = prepare(&db, "unpaid", &self.rule).await.unwrap().0.unwrap();
+        close_one(&db, &orders, (id, PATIENCE), "closer").await
     }
 }
 

@@ -84,11 +84,9 @@ impl Shop {
 
     /// Starts a sweep.
     pub(super) fn sweep(&self) -> Running {
-        let settings = self.settings();
         let (health, metrics, stop) = (Arc::<Health>::default(), Arc::<Metrics>::default(), Stop::default());
         let sweep = Sweep {
-            pool: connect::pool(&settings, 3).unwrap(),
-            settings,
+            db: connect::Db::new(self.settings(), 3).unwrap(),
             name: "unpaid".into(),
             rule: self.rule.clone(),
             batch: 500,

@@ -48,7 +48,7 @@ async fn ids_and_statuses_of_every_kind_are_compared_as_their_own_type() {
             shop.db.execute(&insert, &[&vec![one, two], &from]).await.unwrap();
             (shop.rule.from, shop.rule.action) = (vec![from.to_owned()], shop::to(to));
             let what = format!("{id_type} and {status_type}");
-            let findings = duebox::rule::inspect(&shop.pool(), &shop.settings(), "unpaid", &shop.rule).await.unwrap();
+            let findings = duebox::rule::inspect(&shop.connect(), "unpaid", &shop.rule).await.unwrap();
             assert_eq!((findings.problems, findings.notes), (vec![], vec![]), "{what}");
             // The closer one, the sweep the other.
             assert!(matches!(shop.one(one).await, Closing::Closed(closed) if closed.id == one), "{what}");

@@ -8,7 +8,8 @@ async fn a_missing_right_is_named_as_the_grant_that_gives_it() {
     let role = &desk.role;
     db.batch_execute("insert into orders values (1, 'pending', 'yesterday')").await.unwrap();
     db.batch_execute(&format!("revoke update on orders from {role}")).await.unwrap();
-    let next = "next: rule unpaid is applied to no order before this is mended: missing privilege: grant update (status) on";
+    let next =
+        "next: rule unpaid is applied to no order before this is mended: missing privilege: grant update (status) on";
     desk.says(&["trace", "1"], 0, &["it would be closed now, but the rule has a problem", next]);
     db.batch_execute(&format!("revoke select on orders from {role}")).await.unwrap();
     let missing = "cannot be asked: missing privilege: grant select (id, status, due), update (status) on";

@@ -1,4 +1,4 @@
-//! The pool, whose connections are all given up when the primary has moved.
+//! The database: a pool, whose connections are all given up when the primary has moved.
 
 use super::hosts::Pooled;
 use super::{GRACE, Settings};
@@ -10,10 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio_postgres::Client;
 
-/// A pool of connections.
+/// The database, and how its connections were made; cloned, it is the same one.
 #[derive(Debug, Clone)]
-pub struct Pool {
-    inner: deadpool_postgres::Pool,
+pub struct Db {
+    pool: deadpool_postgres::Pool,
+    settings: Arc<Settings>,
+    /// What the last connect that failed was told.
     said: Arc<Mutex<String>>,
     moved: Arc<Moved>,
 }
@@ -29,27 +31,33 @@ impl Moved {
     }
 }
 
-/// A pool of at most `size` connections, made when they are needed.
-///
-/// # Errors
-/// The URL cannot be parsed.
-pub fn pool(settings: &Settings, size: usize) -> Result<Pool, Error> {
-    let (config, hosts, said) = (settings.config("duebox")?, settings.hosts("duebox")?, Arc::default());
-    let pooled = Pooled { hosts, said: Arc::clone(&said) };
-    let manager = Manager::from_connect(config, pooled, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-    let inner = deadpool_postgres::Pool::builder(manager)
-        .max_size(size)
-        .runtime(Runtime::Tokio1)
-        // Each server has its own deadline below; this one is for what none of them covers.
-        .create_timeout(Some(settings.reach() + GRACE))
-        .wait_timeout(Some(settings.patience()))
-        .recycle_timeout(Some(settings.connect_timeout))
-        .build()
-        .map_err(|error| Error::Connect(error.to_string()))?;
-    Ok(Pool { inner, said, moved: Arc::default() })
-}
+impl Db {
+    /// At most `size` connections, made when they are needed.
+    ///
+    /// # Errors
+    /// The URL cannot be parsed.
+    pub fn new(settings: Settings, size: usize) -> Result<Self, Error> {
+        let (config, hosts, said) = (settings.config("duebox")?, settings.hosts("duebox")?, Arc::default());
+        let pooled = Pooled { hosts, said: Arc::clone(&said) };
+        let manager = Manager::from_connect(config, pooled, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let pool = deadpool_postgres::Pool::builder(manager)
+            .max_size(size)
+            .runtime(Runtime::Tokio1)
+            // Each server has its own deadline below; this one is for what none of them covers.
+            .create_timeout(Some(settings.reach() + GRACE))
+            .wait_timeout(Some(settings.patience()))
+            .recycle_timeout(Some(settings.connect_timeout))
+            .build()
+            .map_err(|error| Error::Connect(error.to_string()))?;
+        Ok(Self { pool, settings: Arc::new(settings), said, moved: Arc::default() })
+    }
 
-impl Pool {
+    /// How its connections are made.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
     /// Tells when the primary has moved.
     #[must_use]
     pub fn moved(&self) -> Arc<Moved> {
@@ -58,7 +66,7 @@ impl Pool {
 
     /// Borrows a connection.
     pub(super) async fn lend(&self) -> Result<Lent, Error> {
-        match self.inner.get().await {
+        match self.pool.get().await {
             Ok(object) => Ok(Lent { object: Some(object) }),
             Err(PoolError::Backend(_)) => {
                 Err(Error::Connect(self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()))
@@ -72,7 +80,7 @@ impl Pool {
     /// connected to it would only find that out one by one, each after its own deadline.
     pub(super) fn note(&self, error: &Error) {
         if matches!(error, Error::ReadOnly { .. } | Error::Deadline { .. }) {
-            self.inner.retain(|_, _| false);
+            self.pool.retain(|_, _| false);
         }
         if matches!(error, Error::ReadOnly { .. }) {
             self.moved.0.notify_waiters();
