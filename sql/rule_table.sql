@@ -41,6 +41,9 @@ select format('%I.%I', f.nspname, f.relname) as table_name,
           from policies p) as hides,
        array(select c.attname::text from pg_attribute c
               where c.attrelid = f.oid and c.attnum > 0 and not c.attisdropped order by c.attnum) as has_columns,
+       -- Changes with every policy, and when row-level security is switched on or off for this role.
+       row_security_active(f.oid)::text || coalesce((select md5(string_agg(p::text, '' order by p.oid))
+                                                       from pg_policy p where p.polrelid = f.oid), '') as policies,
        has_schema_privilege(f.schema_oid, 'usage') as may_enter,
        quote_ident(w.name) as column_name,
        format_type(a.atttypid, a.atttypmod) as shown_type,

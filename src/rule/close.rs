@@ -17,6 +17,7 @@ use futures_util::future::join;
 use locked::Locked;
 use std::time::Duration;
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 /// How long the parts of a transaction may take once it holds an order: together the second that a payment waits at most.
@@ -29,10 +30,12 @@ pub(super) struct Bounds {
     pub(super) silence: Duration,
 }
 
-/// Lock; close, deferred; commit.
-pub(super) const UPDATE: Bounds = Bounds::of(220, 180, 170);
-/// Lock; call; finish, deferred; commit.
-pub(super) const FUNCTION: Bounds = Bounds::of(160, 140, 120);
+/// What looking again may take, which finds its orders by their ids.
+const AGAIN: Duration = Duration::from_millis(60);
+/// Lock; close, deferred, look again; commit.
+pub(super) const UPDATE: Bounds = Bounds::of(205, 175, 160);
+/// Lock; call; finish, deferred, look again; commit.
+pub(super) const FUNCTION: Bounds = Bounds::of(150, 130, 110);
 
 /// How long one order is waited for that somebody else has locked; nothing is held meanwhile.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -98,10 +101,12 @@ pub(super) async fn some(
     let rows = transaction.run(what, async |client| client.query_typed(lock, &[(&ids, Type::TEXT_ARRAY)]).await);
     let rows = match rows.await {
         Ok(rows) => rows,
+        // No order is waited for, so that it is the table.
+        Err(error) if error.is_locked() => return Err(orders.table_locked(transaction.fail(error).await)),
         Err(error) => return Err(transaction.fail(error).await),
     };
     let locked = Locked::read(&rows).map_err(Error::statement(what))?;
-    apply::apply(transaction, orders, &locked, by).await
+    Box::pin(apply::apply(transaction, orders, &locked, by)).await
 }
 
 /// Closes the order `id` if it is to be closed, and waits for whoever has it locked, for so long ([`PATIENCE`]).
@@ -128,7 +133,7 @@ pub async fn one(
         if locked.ids.is_empty() {
             return missing(transaction, orders, id).await.map(Closing::Kept);
         }
-        let closings = apply::apply(transaction, orders, &locked, by).await?;
+        let closings = Box::pin(apply::apply(transaction, orders, &locked, by)).await?;
         Ok(closings.into_iter().next().map_or(Closing::Kept(Kept::Unknown), |(_, closing)| closing))
     };
     match within("close an order", ONE, closing).await {
@@ -151,22 +156,32 @@ async fn missing(transaction: Transaction, orders: &Orders, id: &str) -> Result<
     };
     transaction.roll_back().await?;
     let flag = |name| rows.first().map_or(Ok(false), |row| row.try_get(name)).map_err(Error::statement(what));
-    match (flag("seen")?, flag("policed")?) {
-        (true, _) => Err(Error::Undone(HIDDEN)),
-        (false, true) if !orders.is_policed => Ok(Kept::Unready),
-        (false, _) => Ok(Kept::Unknown),
-    }
+    Ok(match (flag("seen")?, flag("policed")?, flag("as_prepared")?) {
+        (_, _, false) => Kept::Unready,
+        (true, true, _) => return Err(Error::Undone(HIDDEN)),
+        // It was taken away and came back under its id: whoever did that had it locked.
+        (true, false, _) => Kept::Locked,
+        (false, ..) => Kept::Unknown,
+    })
 }
 
 /// The first statement of [`one`].
 const LOCK_ONE: &str = "lock an order";
 
-/// Whether a session was ended by the close that it was in, and by nothing else: the database answers others. A trigger may
-/// do that (`pg_terminate_backend`), or bring its server process down.
+/// Whether a connection was lost by the close that it was in, and by nothing else: the database answers others. A trigger may
+/// end its session (`pg_terminate_backend`), or bring its server process down. It may also be a relay that stood still, whose
+/// session the server has ended; that comes as a lost connection as well.
 pub(super) async fn is_its_end(db: &Db, error: &Error) -> bool {
     let begun = matches!(error, Error::Statement { .. } | Error::Lost(_)) && error.is_gone() && !error.is_silence();
     let asked = db.once("ask for an answer", async |client| client.batch_execute("select").await);
     begun && Box::pin(asked).await.is_ok()
+}
+
+/// Whether it is certain enough to park a message for it: the server says that it ended the session, while code of the user's
+/// ran. Locking an order runs none.
+pub(super) fn is_its_doing(error: &Error) -> bool {
+    let ended = |cause: &tokio_postgres::Error| cause.code() == Some(&SqlState::ADMIN_SHUTDOWN);
+    matches!(error, Error::Statement { what, cause } if *what != LOCK_ONE && ended(cause))
 }
 
 /// What is said of such an order.
@@ -214,8 +229,8 @@ mod tests {
     #[test]
     fn no_payment_waits_for_longer_than_a_second() {
         for (bounds, statements) in [(&UPDATE, 3), (&FUNCTION, 4)] {
-            // Those that are deferred run in the same round trip as the statement before them.
-            let longest = bounds.statement * statements + bounds.silence * (statements - 1);
+            // Those that are deferred, and the look after them, go in the same round trip as the statement before.
+            let longest = bounds.statement * statements + AGAIN + bounds.silence * (statements - 1);
             assert!(longest <= Duration::from_secs(1) && bounds.lock < bounds.statement, "{longest:?}");
         }
     }

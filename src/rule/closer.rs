@@ -12,6 +12,7 @@
 
 mod apply;
 mod checks;
+mod crowd;
 mod intake;
 mod losses;
 mod order_id;
@@ -34,6 +35,7 @@ use crate::outbox::connect::Db;
 use crate::stop::Stop;
 use crate::tier::Tier;
 use apply::Fate;
+use crowd::Crowd;
 use losses::Losses;
 use pace::Pace;
 use patience::Patience;
@@ -61,6 +63,7 @@ pub struct Closer<R> {
     patience: Patience,
     prepared: Prepared,
     losses: Losses,
+    crowd: Crowd,
     pause: Pause,
     room: Room<Work<R>>,
     health: Arc<Health>,
@@ -110,6 +113,7 @@ impl<R: Receipt> Closer<R> {
             patience: Patience::new(config.concurrency),
             prepared: Prepared::new(rules.keys()),
             losses: Losses::default(),
+            crowd: Crowd::default(),
             pause: Pause::default(),
             room: Room::default(),
             health,

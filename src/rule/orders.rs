@@ -1,5 +1,6 @@
 //! The orders of one rule: finding those that are overdue, once everything about the rule is known to be right.
 
+use super::close;
 use super::probe::Probe;
 use super::statements::{Close, Statements};
 use super::terms::Names;
@@ -27,6 +28,8 @@ pub struct Findings {
 #[derive(Debug, Clone)]
 pub struct Orders {
     pub(super) rule: String,
+    /// The table, qualified and quoted.
+    pub(super) table: String,
     pub(super) mode: Mode,
     pub(super) has_event: bool,
     /// Whether closing leaves the status to `set` or a function, and has to show that the rule is through with the order.
@@ -101,8 +104,16 @@ async fn make(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findi
     let due = if rule.time_zone.is_some() { Type::TIMESTAMP } else { Type::TIMESTAMPTZ };
     let (has_event, sets_no_status) = (rule.event.is_some(), rule.action.to().is_none());
     let is_policed = names.is_policed;
-    let orders =
-        Orders { rule: name.to_owned(), mode: rule.mode, has_event, sets_no_status, is_policed, statements, due };
+    let orders = Orders {
+        rule: name.to_owned(),
+        table: names.table.clone(),
+        mode: rule.mode,
+        has_event,
+        sets_no_status,
+        is_policed,
+        statements,
+        due,
+    };
     notes.extend(others_note(name, &names, &others));
     notes.extend(endless_note(name, rule));
     if !orders.indexed(probe, &rule.due, &rule.status).await? {
@@ -164,6 +175,12 @@ async fn check_values(probe: Probe<'_>, rule: &Rule, names: &Names, problems: &m
 }
 
 impl Orders {
+    /// What is said when the table is locked as a whole.
+    pub(super) fn table_locked(&self, error: Error) -> Error {
+        let Error::Statement { cause, .. } = error else { return error };
+        Error::Table { rule: self.rule.clone(), table: self.table.clone(), cause }
+    }
+
     /// Whether each order has a transaction of its own: what a function does to one may be what another is looked at for.
     pub(super) fn one_by_one(&self) -> bool {
         matches!(self.statements.close, Close::Function { .. })
@@ -182,7 +199,7 @@ impl Orders {
         (after, limit): (Option<&Place>, usize),
     ) -> Result<Vec<Found>, Error> {
         match self.find(db, (after, limit)).await {
-            Err(error) if !error.is_gone() => {
+            Err(error) if !error.is_gone() || close::is_its_end(db, &error).await => {
                 tracing::debug!(rule = self.rule, %error, "orders are found without the guard: {error}");
                 self.find_by(&self.statements.find_unguarded, db, after, limit).await
             }

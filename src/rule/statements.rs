@@ -30,9 +30,11 @@ pub(super) struct Statements {
     pub(super) lock_free: String,
     /// Locks the orders $1 ids text[], waiting for those that somebody else has locked.
     pub(super) lock: String,
-    /// Of orders $1 ids text[] that were not there to be locked: whether any is there for reading, and whether row-level
-    /// security is on for this role by now.
+    /// Of orders $1 ids text[] that were not there to be locked: whether any is there for reading, whether row-level
+    /// security is on for this role, and whether its policies are those that the statements were made under.
     pub(super) missing: String,
+    /// Of each of the orders $1 ids text[] whether the rule still applies to it, when all triggers have run.
+    pub(super) still: String,
     /// What is done to the locked orders.
     pub(super) close: Close,
 }
@@ -81,6 +83,7 @@ impl Statements {
             lock_free: lock_free(&terms, names),
             lock: lock(&terms, names, ""),
             missing: missing(&terms, names),
+            still: still(&terms, names),
             close,
         }
     }
@@ -149,12 +152,24 @@ fn lock(terms: &Terms, names: &Names, how: &str) -> String {
     )
 }
 
-/// What row-level security lets be read it need not let be locked, and it may have been switched on a moment ago.
+/// What row-level security lets be read it need not let be locked, and it may have been switched on a moment ago. The text is
+/// made as `sql/rule_table.sql` makes it.
 fn missing(terms: &Terms, names: &Names) -> String {
-    let (Terms { id, .. }, Names { table, id_type, .. }, name) = (terms, names, quote_literal(&names.table));
+    let (Terms { id, .. }, Names { table, id_type, policies, .. }) = (terms, names);
+    let (name, policies) = (quote_literal(table), quote_literal(policies));
     format!(
-        "select exists (select 1 from {table} o where o.{id} = any ($1::text[]::{id_type}[])) as seen,
-       pg_catalog.row_security_active({name}) as policed"
+        "select exists (select 1 from {table} o where o.{id} = any ($1::text[]::{id_type}[])) as seen, active as policed,
+       active::text || coalesce((select md5(string_agg(p::text, '' order by p.oid)) from pg_catalog.pg_policy p
+                                  where p.polrelid = {name}::regclass), '') = {policies} as as_prepared
+  from pg_catalog.row_security_active({name}) as active"
+    )
+}
+
+/// In the list and not as a condition: a guard is asked of no other order.
+fn still(terms: &Terms, names: &Names) -> String {
+    let (Terms { id, .. }, Names { table, id_type, .. }, applies) = (terms, names, terms.applies());
+    format!(
+        "select o.{id}::text as id, {applies} is true as still\n  from {table} o\n where o.{id} = any ($1::text[]::{id_type}[])"
     )
 }
 
@@ -191,6 +206,7 @@ pub(super) mod tests {
             id_type: "pg_catalog.int8".into(),
             status_type: "shop.\"State\"".into(),
             is_policed: false,
+            policies: "false".into(),
             is_partitioned: false,
         };
         let statements = Statements::new("un'paid", rule, &names, "Out Box", (true, false));

@@ -42,6 +42,9 @@ pub struct Sweep {
     pub stop: Stop,
 }
 
+/// How soon a table is tried again that was locked as a whole.
+const LOCKED: Duration = Duration::from_secs(5);
+
 /// Why a pass was broken off.
 enum Broken {
     Stopped,
@@ -161,6 +164,13 @@ impl Sweep {
         memory.passing = true;
         let told = match self.pass(pass, memory).await {
             Ok(told) => told,
+            // A migration, which does not last for a period.
+            Err(Broken::Failed(error @ Error::Table { .. })) => {
+                memory.problem = Some(error.to_string());
+                self.say(memory.problem.as_deref());
+                pass.break_off(every).await;
+                return Ok(LOCKED.min(every));
+            }
             // Tried again at the normal time: the next pass looks at everything anew.
             Err(Broken::Failed(error)) if !error.is_away() => Some(error.to_string()),
             Err(Broken::Stopped) => {

@@ -143,7 +143,8 @@ fn judge(
     notes.extend(unkeyed(&table, id, is_partitioned));
     notes.extend(unversioned(&table, rule, versions));
     let (id_type, status_type) = (id.type_name.clone(), status.type_name.clone());
-    Ok(Some(Names { table, id_type, status_type, is_policed: hides == "some", is_partitioned }))
+    let (is_policed, policies) = (hides == "some", row.try_get("policies")?);
+    Ok(Some(Names { table, id_type, status_type, is_policed, policies, is_partitioned }))
 }
 
 /// The least that closing needs and the role does not have. A function of the user's has rights of its own, but a row is

@@ -17,6 +17,8 @@ pub(super) struct Names {
     pub(super) status_type: String,
     /// Whether policies of row-level security decide which of its rows there are.
     pub(super) is_policed: bool,
+    /// A text that changes with these policies.
+    pub(super) policies: String,
     /// Whether it is a partitioned table.
     pub(super) is_partitioned: bool,
 }

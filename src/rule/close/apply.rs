@@ -1,5 +1,6 @@
 //! What is done to the orders that a transaction holds, and its commit.
 
+use super::AGAIN;
 use super::locked::Locked;
 use super::unknown::Unknown;
 use crate::outbox::connect::Transaction;
@@ -7,7 +8,7 @@ use crate::outbox::error::Error;
 use crate::rule::closing::{Closed, Closing, Kept, seconds};
 use crate::rule::orders::Orders;
 use crate::rule::statements::Close;
-use futures_util::future::join;
+use futures_util::future::join3;
 use std::time::{Duration, SystemTime};
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -16,14 +17,14 @@ const CALL: &str = "close orders";
 const FINISH: &str = "write events";
 
 /// What is deferred runs here, under the bound that a statement has and a commit has not.
-const DEFERRED: &str = "set constraints all immediate";
+const DEFERRED: &str = "set constraints all immediate; set local statement_timeout = ";
 
 /// The row is locked, so nobody else can have changed it. Alone, the order is named; its close is rolled back.
 const UNDONE: &str = "the update was suppressed or changed: a trigger or a policy of the table keeps the order open";
 
 /// It would be done again in every pass, with an event each.
-const STILL: &str = "the rule still applies to an order after its `set` or `function`, which must end that: by another \
-    status, a later due, or what the guard looks at (guard = \"reminded_at is null\", \
+const STILL: &str = "the rule still applies to an order after its `set` or `function` and all triggers, which must end that: \
+    by another status, a later due, or what the guard looks at (guard = \"reminded_at is null\", \
     set = { reminded_at = \"now()\" })";
 
 /// Whether it closed the order, and an event is due, is not known.
@@ -64,10 +65,12 @@ async fn run_update(
 ) -> Result<Vec<(String, Closing)>, Error> {
     let rows = transaction.run(CALL, async |client| {
         let (ids, message_ids) = ((&locked.ids as _, Type::TEXT_ARRAY), (&locked.message_ids as _, Type::UUID_ARRAY));
-        with_deferred(client, client.query_typed(update, &[ids, message_ids, (&by, Type::TEXT)])).await
+        let parameters = [ids, message_ids, (&by as _, Type::TEXT)];
+        run_to_the_end(client, client.query_typed(update, &parameters), (&orders.statements.still, &locked.ids)).await
     });
+    let (rows, still) = rows.await?;
     let mut closings = Vec::new();
-    for row in rows.await? {
+    for row in rows {
         let Look { id, was, kept, late, .. } = Look::read(&row).map_err(Error::statement(CALL))?;
         let closing = match kept {
             Some(kept) => Closing::Kept(kept),
@@ -83,6 +86,7 @@ async fn run_update(
         };
         closings.push((id, closing));
     }
+    refuse_still(&closings, &still)?;
     Ok(closings)
 }
 
@@ -124,9 +128,10 @@ async fn call_function(
             (was as _, Type::TEXT_ARRAY),
             (due_at as _, Type::TIMESTAMPTZ_ARRAY),
         ];
-        with_deferred(client, client.query_typed(finish, &parameters)).await
+        run_to_the_end(client, client.query_typed(finish, &parameters), (&orders.statements.still, &called.ids)).await
     });
-    for row in rows.await? {
+    let (rows, still) = rows.await?;
+    for row in rows {
         let Done { done, id, was, late } = Done::read(&row).map_err(Error::statement(FINISH))?;
         if !done {
             return Err(Error::Refused(STILL));
@@ -134,16 +139,36 @@ async fn call_function(
         let closed = closed(&row, orders, locked, (&id, was, late)).map_err(Error::statement(FINISH))?;
         closings.push((id, Closing::Closed(closed)));
     }
+    refuse_still(&closings, &still)?;
     Ok(closings)
 }
 
-/// A statement, and after it what is deferred to the commit, in one round trip. A failed statement has failed both.
-async fn with_deferred(
+/// A statement, and after it what is deferred to the commit, and a look to which orders the rule still applies when all triggers
+/// have run; in one round trip. A failed statement has failed all.
+async fn run_to_the_end(
     client: &Client,
     statement: impl Future<Output = Result<Vec<Row>, tokio_postgres::Error>>,
-) -> Result<Vec<Row>, tokio_postgres::Error> {
-    let (rows, deferred) = join(statement, client.batch_execute(DEFERRED)).await;
-    rows.and_then(|rows| deferred.map(|()| rows))
+    (still, ids): (&str, &[String]),
+) -> Result<(Vec<Row>, Vec<String>), tokio_postgres::Error> {
+    let deferred = format!("{DEFERRED}{}", AGAIN.as_millis());
+    let ids = [(&ids as _, Type::TEXT_ARRAY)];
+    let (rows, deferred, looks) =
+        join3(statement, client.batch_execute(&deferred), client.query_typed(still, &ids)).await;
+    let (rows, ()) = (rows?, deferred?);
+    let mut still = Vec::new();
+    for look in looks?.iter() {
+        if look.try_get("still")? {
+            still.push(look.try_get("id")?);
+        }
+    }
+    Ok((rows, still))
+}
+
+/// Refuses the close if the rule still applies to one of the orders: a trigger has opened it again, after what the statement
+/// says of itself.
+fn refuse_still(closings: &[(String, Closing)], still: &[String]) -> Result<(), Error> {
+    let closed = |(id, closing): &(String, Closing)| matches!(closing, Closing::Closed(_)) && still.contains(id);
+    if closings.iter().any(closed) { Err(Error::Refused(STILL)) } else { Ok(()) }
 }
 
 /// Without the id that it was locked by, its event has none.

@@ -59,9 +59,10 @@ impl<R: Receipt> Closer<R> {
             Some(false) => {}
         }
         let closing = self.close(rule, &id).await;
-        let unanswered = matches!(closing, Err(Trouble::Away | Trouble::Stopped) | Ok(Closing::Kept(Kept::Unready)));
-        if !unanswered {
-            work.waits.asked();
+        match &closing {
+            Err(Trouble::Away | Trouble::Stopped) | Ok(Closing::Kept(Kept::Unready)) => {}
+            Err(Trouble::Ended(_)) => work.waits.heard(),
+            _ => work.waits.asked(),
         }
         match closing {
             Ok(closing @ Closing::Closed(_)) => {
@@ -106,12 +107,16 @@ impl<R: Receipt> Closer<R> {
         if error.is_gone() {
             tracing::debug!(rule, order = id, %error, "the closer waits: {error}");
             self.losses.one(rule, &error);
-            let ended = close::is_its_end(&self.db, &error).await;
+            let ended = close::is_its_doing(&error) && close::is_its_end(&self.db, &error).await;
             return Err(if ended { Trouble::Ended(close::ended(&error)) } else { Trouble::Away });
         }
         self.losses.none();
         if error.is_conflict() {
             return Ok(Closing::Kept(Kept::Locked));
+        }
+        // Under statements of a while ago the column may have had another type.
+        if close::is_bad_id(&error) && self.prepared.doubt_old(rule) {
+            return Ok(Closing::Kept(Kept::Unready));
         }
         if close::is_bad_id(&error) {
             return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown_short(id), config.table)));
@@ -137,7 +142,10 @@ impl<R: Receipt> Closer<R> {
                 Fate::Later(left + Duration::from_millis(1))
             }
             // In the room they would keep the messages of others out, of another rule's too.
-            Kept::Locked | Kept::Slow | Kept::Unready if full => self.hold(work, rule, id, &kept, None).await,
+            Kept::Locked | Kept::Slow | Kept::Unready if full => {
+                self.crowd.one(rule, self.rules.get(rule).map_or("", |rule| rule.table.as_str()), &kept);
+                self.hold(work, rule, id, &kept, None).await
+            }
             Kept::Locked | Kept::Slow => {
                 self.count(rule, &kept);
                 let (long, wait) = work.waits.locked();

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 /// How long they are used: as long as a sweep uses its own by default.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// How long a rule that could not be prepared is left alone: many messages may wait for it.
+/// How long a rule that could not be prepared is left alone, for many messages may wait for it; and how long what was prepared
+/// is new.
 const MISFIT: Duration = Duration::from_secs(2);
 
 /// How long a message waits for another that has its rule prepared for the first time. That may take long, and the message
@@ -103,6 +104,16 @@ impl Prepared {
         let orders = made.orders.clone();
         of_rule.set(made);
         orders
+    }
+
+    /// Has them made again if they are not new. Whoever is told so waits for those; new ones say what is so.
+    pub(super) fn doubt_old(&self, name: &str) -> bool {
+        let Some(of_rule) = self.rules.get(name) else { return false };
+        let is_old = of_rule.get().is_some_and(|made| made.at.elapsed() > MISFIT);
+        if is_old {
+            of_rule.doubt();
+        }
+        is_old
     }
 
     /// Has them made again: a statement failed.

@@ -46,6 +46,11 @@ impl Waits {
 
     /// Somebody could be asked.
     pub(super) fn asked(&mut self) {
+        (self.away, self.ended) = (0, 0);
+    }
+
+    /// The same, and its session was ended.
+    pub(super) fn heard(&mut self) {
         self.away = 0;
     }
 

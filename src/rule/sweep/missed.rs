@@ -89,8 +89,9 @@ pub fn holders(table: &str) -> String {
         "who may have it, the oldest first: select a.pid, p.gid, coalesce(a.xact_start, p.prepared) as since, a.state, a.query \
          from pg_locks l left join pg_stat_activity a using (pid) \
          left join pg_prepared_xacts p on l.virtualtransaction = '-1/' || p.transaction::text \
-         where l.granted and l.mode <> 'AccessShareLock' and l.relation = {}::regclass order by since;",
-        quote_literal(table)
+         where l.granted and l.mode <> 'AccessShareLock' and l.relation in (select {table}::regclass union \
+         select inhrelid from pg_inherits where inhparent = {table}::regclass) order by since;",
+        table = quote_literal(table)
     )
 }
 

@@ -123,7 +123,15 @@ impl Round<'_> {
                 shown_at = Instant::now();
                 self.keep().await?;
             }
-            match self.apply(std::slice::from_ref(id), missed).await {
+            let one = std::slice::from_ref(id);
+            let closed = match self.apply(one, missed).await {
+                // Once more: the relay may have stood still, and a server or a proxy been taken down.
+                Err(Broken::Failed(error)) if error.is_gone() && self.is_of_orders(&error).await? => {
+                    self.apply(one, missed).await
+                }
+                closed => closed,
+            };
+            match closed {
                 Err(Broken::Failed(error)) if self.is_of_orders(&error).await? => self.miss(id, &error, missed),
                 closed => closed?,
             }
@@ -131,10 +139,12 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Whether what has failed is the orders' doing, and not the database's that is away.
+    /// Whether what has failed is the orders' doing, and not that the database is away or the table locked as a whole.
     async fn is_of_orders(&self, error: &Error) -> Result<bool, Broken> {
-        let ended = close::is_its_end(&self.sweep.db, error);
-        Ok(!error.is_gone() || self.sweep.patient(ended).await?)
+        if !error.is_gone() {
+            return Ok(!matches!(error, Error::Table { .. }));
+        }
+        self.sweep.patient(close::is_its_end(&self.sweep.db, error)).await
     }
 
     /// Closes those of `ids` that are to be closed, in one transaction, and tells of each.

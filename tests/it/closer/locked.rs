@@ -63,6 +63,7 @@ async fn a_hundred_locked_orders_in_front_hold_up_none_behind_them() {
     let begun = Instant::now();
     wait_until(secs(60), async || shop.closed().await == 20).await;
     assert!(begun.elapsed() < secs(20), "{:?}", begun.elapsed());
+    daemon.wait_log("rule unpaid: so many orders cannot be closed that their messages go back to the outbox", secs(30));
     other.batch_execute("commit").await.unwrap();
     wait_until(secs(90), async || {
         shop.db.batch_execute(NOW).await.unwrap();
@@ -119,6 +120,34 @@ async fn a_close_that_takes_too_long_is_named_as_slow_and_spends_no_attempt() {
     wait_until(secs(60), async || shop.closed().await == 2).await;
     shop.wait_acked().await;
     assert_eq!(shop.db.count("parked_at is not null").await, 0);
+}
+
+/// Locking an order runs nothing of the shop's.
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_somebody_ends_while_they_wait_for_a_lock_spend_no_attempt() {
+    let shop = Shop::new("closer_waits_ended").await;
+    let daemon = shop.daemon("max_attempts = 1");
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    let other = shop.between.rig.db().await;
+    other.batch_execute("begin; select from orders for update").await.unwrap();
+    shop.deliver_all(1..=1).await;
+    let end = format!(
+        "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+         where usename = '{}' and state = 'active' and query like '%for update%'",
+        shop.between.role()
+    );
+    let superuser = shop.between.superuser().await;
+    // More often in a row than it takes to blame an order for it.
+    let mut ended = 0;
+    wait_until(secs(120), async || {
+        ended += superuser.query_one(&end, &[]).await.unwrap().get::<_, i64>(0);
+        ended >= 5
+    })
+    .await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 0, "{}", daemon.log());
+    other.batch_execute("commit").await.unwrap();
+    wait_until(secs(90), async || shop.closed().await == 1).await;
+    shop.wait_acked().await;
 }
 
 /// A second rule, over a table of its own, whose messages come to the same queue.

@@ -76,3 +76,57 @@ async fn an_order_that_row_level_security_hides_from_a_running_relay_is_not_take
     wait_until(secs(60), async || shop.closed().await == 5).await;
     shop.wait_acked().await;
 }
+
+/// By the policy that duebox itself recommends, row-level security is on and hides nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_order_is_unknown_under_policies_and_a_hidden_one_is_not_when_a_policy_goes() {
+    let shop = Shop::new("closer_policy_goes").await;
+    let policy =
+        |name: &str, using: &str| format!("create policy {name} on orders to {} using ({using})", shop.between.role());
+    shop.db.batch_execute("alter table orders enable row level security").await.unwrap();
+    shop.db.batch_execute(&policy("all_of_them", "true")).await.unwrap();
+    let daemon = shop.daemon("");
+    shop.orders(1..=5, "pending", LONG_AGO).await;
+    shop.deliver_all(1..=1).await;
+    shop.deliver("77").await;
+    shop.wait_acked().await;
+    assert_eq!((shop.closed().await, refused(&daemon, "unknown")), (1, 1.0));
+    // Some of them from now on, and none a moment later.
+    shop.db.batch_execute(&format!("drop policy all_of_them on orders; {}", policy("few", "id < 3"))).await.unwrap();
+    shop.deliver_all(2..=2).await;
+    wait_until(secs(30), async || shop.closed().await == 2).await;
+    shop.deliver_all(88..=88).await;
+    shop.wait_acked().await;
+    let unknown = refused(&daemon, "unknown");
+    shop.db.batch_execute("drop policy few on orders").await.unwrap();
+    shop.deliver_all(3..=5).await;
+    let said = || daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
+    wait_until(secs(30), async || said().contains("rule unpaid: row-level security is on")).await;
+    assert_eq!((refused(&daemon, "unknown"), shop.unacked()), (unknown, 3));
+    shop.db.batch_execute(&policy("again", "true")).await.unwrap();
+    wait_until(secs(60), async || shop.closed().await == 5).await;
+    shop.wait_acked().await;
+}
+
+/// The statements of a while ago have the old type.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_id_that_the_column_can_have_since_a_moment_ago_is_no_bad_one() {
+    let shop = Shop::new("closer_wider").await;
+    shop.db.batch_execute("alter table orders alter id type int").await.unwrap();
+    let daemon = shop.daemon("");
+    shop.orders(1..=1, "pending", LONG_AGO).await;
+    shop.deliver("1").await;
+    wait_until(secs(20), async || shop.closed().await == 1).await;
+    // By then the statements are no longer new: an order that is early by so much is looked at twice.
+    shop.orders(2..=2, "pending", -3.0).await;
+    shop.deliver("2").await;
+    wait_until(secs(30), async || shop.closed().await == 2).await;
+    shop.db.batch_execute("alter table orders alter id type bigint").await.unwrap();
+    shop.orders(3_000_000_001..=3_000_000_005, "pending", LONG_AGO).await;
+    shop.deliver_all(3_000_000_001..=3_000_000_005).await;
+    shop.deliver("no number").await;
+    wait_until(secs(30), async || shop.closed().await == 7).await;
+    wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 1).await;
+    shop.wait_acked().await;
+    assert_eq!(shop.db.count("parked_at is not null").await, 1, "{}", daemon.log());
+}

@@ -69,6 +69,61 @@ async fn a_guard_that_raises_for_one_order_keeps_no_other_open() {
     assert_eq!((shop.count(open).await, shop.db.count("true").await), (2, 18));
 }
 
+/// Finding orders is where it is asked first.
+#[tokio::test]
+async fn a_guard_that_ends_the_session_for_one_order_keeps_no_other_open() {
+    let mut shop = Shop::new("ended_guard_session").await;
+    let fatal = "create function fatal(id bigint) returns boolean language plpgsql as $$ begin \
+        if id = 3 then perform pg_terminate_backend(pg_backend_pid()); end if; return true; end $$";
+    shop.db.batch_execute(fatal).await.unwrap();
+    shop.rule.guard = Some("fatal(o.id)".into());
+    shop.orders(1..=20, "pending", LONG_AGO).await;
+    let problem = shop.pass().await.expect("a problem");
+    assert!(
+        problem.starts_with("1 order(s) could not be closed, 19 other(s) were; first 3: the database ended"),
+        "{problem}"
+    );
+    assert_eq!(shop.db.count("true").await, 19);
+}
+
+/// What a statement says of its rows is from before these triggers.
+#[tokio::test]
+async fn an_order_that_a_trigger_opens_again_has_no_event_and_is_named() {
+    for (name, when) in [("after", "trigger undo after"), ("deferred", "constraint trigger undo after")] {
+        let shop = Shop::new(&format!("ended_{name}")).await;
+        let each = if name == "after" { "for each row" } else { "deferrable initially deferred for each row" };
+        let undo = format!(
+            "create function undo() returns trigger language plpgsql as $$ begin \
+             update orders set status = 'pending' where id = new.id; return new; end $$; \
+             create {when} update on orders {each} when (new.id = 3 and new.status = 'closed') execute function undo()"
+        );
+        shop.db.batch_execute(&undo).await.unwrap();
+        shop.orders(1..=5, "pending", LONG_AGO).await;
+        let problem = shop.pass().await.expect("a problem");
+        let said = "1 order(s) could not be closed, 4 other(s) were; first 3: the rule still applies to an order";
+        assert!(problem.starts_with(said), "{name}: {problem}");
+        assert_eq!((shop.status(3).await.as_str(), shop.db.count("true").await), ("pending", 4), "{name}");
+        assert_eq!(shop.db.count("key = '3'").await, 0, "{name}");
+    }
+}
+
+/// Nobody waits for the next period, and no order is blamed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_locked_in_the_middle_of_a_pass_is_named_and_the_pass_goes_on_behind_the_lock() {
+    let shop = Shop::new("ended_table").await;
+    shop.orders(1..=20_000, "pending", LONG_AGO).await;
+    let running = shop.sweep();
+    wait_until(secs(20), async || shop.count("duebox.outbox").await > 0).await;
+    let migration = shop.rig.db().await;
+    migration.batch_execute("begin; lock table orders").await.unwrap();
+    let said = |text: &str| running.problem().is_some_and(|problem| problem.contains(text));
+    wait_until(secs(20), async || said("no answer in time about table public.orders of rule unpaid")).await;
+    migration.batch_execute("commit").await.unwrap();
+    wait_until(secs(60), async || shop.count("orders where status = 'pending'").await == 0).await;
+    wait_until(secs(10), async || running.problem().is_none()).await;
+    running.stop().await;
+}
+
 /// Whoever is asked for one order asks the guard of no other.
 #[tokio::test]
 async fn closing_one_order_asks_the_guard_of_no_other() {

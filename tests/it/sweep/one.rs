@@ -5,7 +5,7 @@ use super::shop::Shop;
 use crate::support::proxy::{Mode, Proxy};
 use crate::support::wait::{secs, wait_until};
 use duebox::outbox::connect::Db;
-use duebox::rule::{Closing, Kept, PATIENCE, one, prepare};
+use duebox::rule::{Closing, Kept, Orders, PATIENCE, one, prepare};
 use secrecy::ExposeSecret as _;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,9 +23,14 @@ impl Shop {
 
     /// Whether the closer closes this order; its transaction may have run into its bounds.
     pub(super) async fn try_one(&self, id: &str) -> bool {
+        try_by(&self.ready().await, id).await
+    }
+
+    /// What the closer needs for that, so that nothing but the close is left to do.
+    pub(super) async fn ready(&self) -> (Db, Orders) {
         let db = self.connect();
         let orders = prepare(&db, "unpaid", &self.rule).await.unwrap().0.unwrap();
-        matches!(one(&db, &orders, (id, PATIENCE), "closer").await, Ok(Closing::Closed(_)))
+        (db, orders)
     }
 
     /// Why the order that the closer names is kept.
@@ -35,6 +40,11 @@ impl Shop {
             Closing::Closed(closed) => panic!("{closed:?}"),
         }
     }
+}
+
+/// Whether the closer closes this order.
+pub(super) async fn try_by((db, orders): &(Db, Orders), id: &str) -> bool {
+    matches!(one(db, orders, (id, PATIENCE), "closer").await, Ok(Closing::Closed(_)))
 }
 
 #[tokio::test]
