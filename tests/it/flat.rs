@@ -3,6 +3,8 @@
 //! Told by the pages that each statement touches, run as the daemon runs it and with its rights: time depends on
 //! whose machine it is.
 
+mod held;
+
 use crate::support::consumer::Consumer;
 use crate::support::daemon::{Daemon, run_cli};
 use crate::support::db::{Db, Row};
@@ -16,6 +18,7 @@ use tokio_postgres::types::{ToSql, Type};
 const CLAIM: &str = include_str!("../../sql/claim.sql");
 const LOOK: &str = include_str!("../../sql/look.sql");
 const UNCLAIMED: &str = include_str!("../../sql/unclaimed.sql");
+const BACKLOG: &str = include_str!("../../sql/backlog.sql");
 
 /// A million rows of a tier. In the order of their ids and without keys, as only the pending index matters here and
 /// random entries in the other two take most of the time.
