@@ -1,5 +1,6 @@
 //! A committed row reaches its queue, once, on time, with everything it carried.
 
+mod cancelled;
 mod kinds;
 mod memory;
 mod on_time;
@@ -7,6 +8,7 @@ mod own_time;
 mod redelivered;
 mod refused;
 mod several;
+mod stopped;
 mod turns;
 mod ways;
 

@@ -1,5 +1,6 @@
 //! Exchanges and queues that are the user's: they are used as they are, and nothing is made or changed.
 
+mod broken;
 mod documented;
 mod walked;
 

@@ -135,11 +135,18 @@ impl Rabbit {
         self.refuse_shared();
         let plugins = self.dir.join("plugins");
         fs::write(&plugins, "[rabbitmq_management].\n").unwrap();
-        self.eval(&format!(
+        let ensure = format!(
             r#"application:set_env(rabbitmq_management, tcp_config, [{{port, {port}}}, {{ip, "127.0.0.1"}}], [{{persistent, true}}]),
             rabbit_plugins:ensure("{}")"#,
             plugins.display()
-        ));
+        );
+        // A node that greets may not have come to the end of its start, and refuses.
+        eventually("the node starts the plugin", Duration::from_secs(60), || {
+            let answer = self.eval(&ensure);
+            println!("{answer}");
+            answer.starts_with("{ok")
+        });
+        eventually("the API answers", Duration::from_secs(60), || TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
     /// Runs rabbitmqctl against this node and returns its output.

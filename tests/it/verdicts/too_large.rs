@@ -8,8 +8,9 @@ use crate::support::wait::{secs, wait_until};
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_over_the_brokers_own_limit_is_parked_alone_and_its_batch_goes_out() {
     let rig = Rig::private("toolarge", Own::Rabbit);
-    // As `max_message_size = 1000000` in rabbitmq.conf; channels read it when they open.
-    rig.rabbit().eval("application:set_env(rabbit, max_message_size, 1000000)");
+    // As `max_message_size = 1000000` in rabbitmq.conf; channels read it when they open, from the one or the other.
+    rig.rabbit()
+        .eval("application:set_env(rabbit, max_message_size, 1000000), persistent_term:put(max_message_size, 1000000)");
     let daemon = rig.relay("[tier.now]\ntarget = { queue = \"now\" }\n[tier.other]\ntarget = { queue = \"other\" }\n");
     let broker = Inspector::connect(&rig.amqp_url()).await;
     let db = rig.db().await;
