@@ -52,6 +52,11 @@ impl Management {
         Ok(found.and_then(|found| found.as_array().cloned()).unwrap_or_default())
     }
 
+    /// A policy of queues and exchanges; only those who may set policies may read them.
+    pub(super) async fn policy(&self, name: &str) -> Result<Option<Value>, Error> {
+        self.get(&format!("/api/policies/{}/{}", self.vhost, segment(name))).await
+    }
+
     async fn get(&self, path: &str) -> Result<Option<Value>, Error> {
         let what = format!("ask {}{path}", self.url);
         let says = |text: String| Error::Network { what: what.clone(), source: std::io::Error::other(text) };
@@ -82,7 +87,7 @@ impl Management {
                 StatusCode::OK => serde_json::from_slice(&body).map(Some).map_err(|error| says(error.to_string())),
                 StatusCode::NOT_FOUND => Ok(None),
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                    Err(says(format!("{status}; the user needs its password right, and the tag `monitoring` or `management`")))
+                    Err(says(format!("{status}; the user needs its password right, and the tag `monitoring` or `management`, and `policymaker` for policies")))
                 }
                 status => Err(says(status.to_string())),
             }

@@ -118,8 +118,17 @@ impl Walk<'_> {
     /// An exchange with an alternate hands over what it cannot route, and nothing comes back.
     async fn alternate(&mut self, exchange: &str) -> Result<(), Error> {
         let Some(found) = self.management.exchange(exchange).await? else { return Ok(()) };
-        let policy = found.pointer("/effective_policy_definition/alternate-exchange");
-        if let Some(alternate) = found.pointer("/arguments/alternate-exchange").or(policy).and_then(Value::as_str) {
+        let mut alternate = found.pointer("/arguments/alternate-exchange").cloned();
+        // Of an exchange the API tells the name of its policy, and not what that sets.
+        if let (None, Some(policy)) = (&alternate, found.get("policy").and_then(Value::as_str)) {
+            match self.management.policy(policy).await {
+                Ok(set) => alternate = set.and_then(|set| set.pointer("/definition/alternate-exchange").cloned()),
+                Err(error) => self.note(&format!(
+                    "exchange '{exchange}' has policy '{policy}', which may give it an alternate exchange: {error}"
+                )),
+            }
+        }
+        if let Some(alternate) = alternate.as_ref().and_then(Value::as_str) {
             self.note(&format!(
                 "exchange '{exchange}' has the alternate exchange '{alternate}': what is bound to nothing goes there and counts \
                  as sent"
