@@ -118,7 +118,11 @@ async fn explain(db: &Db, statement: &str, parameters: &[(&(dyn ToSql + Sync), T
     let plan: Value = db.query_typed(&explain, parameters).await.unwrap()[0].get(0);
     db.batch_execute("rollback").await.unwrap();
     let top = &plan[0]["Plan"];
-    let number = |name: &str| top[name].as_i64().unwrap_or_else(|| panic!("{name} in {plan:#}"));
+    // PostgreSQL 18 counts rows in hundredths.
+    let number = |name: &str| {
+        let text = top[name].to_string();
+        text.split('.').next().and_then(|n| n.parse::<i64>().ok()).unwrap_or_else(|| panic!("{name} in {plan:#}"))
+    };
     let pages = number("Shared Hit Blocks") + number("Shared Read Blocks");
     println!("{pages} pages for {} rows: {}", number("Actual Rows"), statement.lines().next().unwrap_or_default());
     (pages, number("Actual Rows"))
