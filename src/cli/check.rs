@@ -91,6 +91,9 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
     }
     // A rule is looked at through the schema: on one that is not good, it would only repeat what is wrong with that.
     let good = problems.is_empty();
+    if !good && !config.rules.is_empty() {
+        notes.push("the rules are looked at when that is mended".to_owned());
+    }
     for (name, rule) in config.rules.iter().filter(|_| good) {
         match crate::rule::inspect(&db, name, rule).await {
             Ok(of_rule) => {
@@ -98,6 +101,7 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
                 let whose = format!("rule {name}");
                 let named = |note: String| if note.contains(&whose) { note } else { format!("{whose}: {note}") };
                 notes.extend(of_rule.notes.into_iter().map(named));
+                notes.extend(of_rule.unseen.map(|what| format!("{whose}: {what} are looked at when that is mended")));
             }
             Err(error) => return Ok(Side::away("postgres", &error.to_string())),
         }

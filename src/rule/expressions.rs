@@ -49,7 +49,8 @@ pub(super) async fn check(
     for (key, statements) in each {
         for statement in statements {
             if let Err(reason) = probe.explain(&statement).await? {
-                problems.push(format!("{key}: {reason}; {ALONE}"));
+                let alone = if reason.is_denied { String::new() } else { format!("; {ALONE}") };
+                problems.push(format!("{key}: {reason}{alone}"));
                 break;
             }
         }

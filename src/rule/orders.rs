@@ -9,6 +9,7 @@ use crate::config::{Action, Mode, Rule};
 use crate::outbox::connect::Db;
 use crate::outbox::error::Error;
 use crate::outbox::migrate::{quote_ident, quote_literal};
+use crate::tier;
 use futures_util::future::join;
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -22,6 +23,8 @@ pub struct Findings {
     pub problems: Vec<String>,
     /// It works, but not well.
     pub notes: Vec<String>,
+    /// What was not looked at, because it could only be refused for a problem that is told: there may be more to mend.
+    pub unseen: Option<&'static str>,
 }
 
 /// The orders of one rule, as its statements see them.
@@ -61,7 +64,8 @@ pub async fn inspect(db: &Db, name: &str, rule: &Rule) -> Result<Findings, Error
     if orders.is_some()
         && let Some(names) = table::look_up(probe, rule, &mut Vec::new(), &mut Vec::new()).await?
     {
-        findings.notes.extend(statuses::unseen(probe, name, rule, &names).await?);
+        // A mistyped status goes first: the index that is missed would be one for it.
+        findings.notes.splice(..0, statuses::unseen(probe, name, rule, &names).await?);
     }
     Ok(findings)
 }
@@ -82,10 +86,13 @@ pub async fn prepare(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>
 
 async fn make(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
     let (probe, mut findings) = (Probe { db }, Findings::default());
-    let Findings { problems, notes } = &mut findings;
+    let Findings { problems, notes, unseen } = &mut findings;
     let names = table::look_up(probe, rule, problems, notes).await?;
     // One thing at a time: what is asked below is only refused for the reason that was just told.
-    let Some(names) = names.filter(|_| problems.is_empty()) else { return Ok((None, findings)) };
+    let Some(names) = names.filter(|_| problems.is_empty()) else {
+        *unseen = Some("its statuses, expressions and indexes");
+        return Ok((None, findings));
+    };
     check_values(probe, rule, &names, problems).await?;
     if let Some(zone) = &rule.time_zone {
         expressions::check_zone(probe, zone, problems).await?;
@@ -97,6 +104,7 @@ async fn make(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findi
     }
     let rule = &rule;
     if !problems.is_empty() {
+        *unseen = Some("its indexes");
         return Ok((None, findings));
     }
     let others = expressions::other_tables(probe, rule, &names).await?;
@@ -165,10 +173,17 @@ fn index_note(name: &str, rule: &Rule, names: &Names) -> String {
 async fn check_values(probe: Probe<'_>, rule: &Rule, names: &Names, problems: &mut Vec<String>) -> Result<(), Error> {
     // Not as the type itself: of an enum the driver would ask what it is, in a transaction that has failed.
     let cast = format!("select ($1::text::{}) is null", names.status_type);
+    let mut labels = None;
     let from = rule.from.iter().map(|value| ("from", value.as_str()));
     for (key, value) in from.chain(rule.action.to().map(|to| ("to", to))) {
         if let Err(reason) = probe.ask("", &cast, &[(&value, Type::TEXT)]).await? {
-            problems.push(format!("{key} '{value}' is no status of {}: {reason}", names.table));
+            if labels.is_none() {
+                labels = Some(statuses::labels(probe, names).await?);
+            }
+            let known: Vec<&str> = labels.iter().flatten().map(String::as_str).collect();
+            let hint =
+                if known.is_empty() { String::new() } else { format!("; {}", tier::hint("the rule", value, &known)) };
+            problems.push(format!("{key} '{value}' is no status of {}: {reason}{hint}", names.table));
         }
     }
     Ok(())
@@ -256,7 +271,7 @@ impl Orders {
         let (none, one) = ((None::<SystemTime>, None::<String>), 1_i64);
         let parameters = [(&none.0 as _, self.due.clone()), (&none.1 as _, Type::TEXT), (&one as _, Type::INT8)];
         let rows = probe.ask("set local enable_seqscan = off", &explain, &parameters).await?;
-        let rows = rows.map_err(Error::Unexpected)?;
+        let rows = rows.map_err(|reason| Error::Unexpected(reason.to_string()))?;
         let lines = rows.iter().map(|row| row.try_get::<_, String>(0).map_err(Error::statement("explain a rule")));
         let lines = lines.collect::<Result<Vec<_>, _>>()?;
         // A condition on the status alone serves too: it reads the open orders, not the table.

@@ -4,7 +4,7 @@ use super::probe::Probe;
 use super::terms::Names;
 use crate::config::Rule;
 use crate::outbox::error::Error;
-use crate::outbox::migrate::quote_ident;
+use crate::outbox::migrate::{quote_ident, quote_literal};
 use crate::tier::nearest;
 use crate::words::shown;
 
@@ -13,6 +13,17 @@ const FEW: i64 = 10_000;
 
 /// Statuses that are named.
 const NAMED: usize = 10;
+
+/// The statuses that there are where the column is an enum; none where it is not.
+pub(super) async fn labels(probe: Probe<'_>, names: &Names) -> Result<Vec<String>, Error> {
+    let statement = format!(
+        "select array(select e.enumlabel::text from pg_enum e where e.enumtypid = {}::regtype order by e.enumsortorder)",
+        quote_literal(&names.status_type)
+    );
+    let Ok(rows) = probe.ask("", &statement, &[]).await? else { return Ok(Vec::new()) };
+    let labels = rows.first().map_or(Ok(Vec::new()), |row| row.try_get(0));
+    labels.map_err(Error::statement("look at the statuses of a rule"))
+}
 
 /// A note for each status of `from` that no order has and that looks mistyped, where the table is small enough to know.
 pub(super) async fn unseen(probe: Probe<'_>, name: &str, rule: &Rule, names: &Names) -> Result<Vec<String>, Error> {

@@ -58,7 +58,7 @@ pub async fn trace(db: &Db, name: &str, rule: &Rule, id: &str) -> Result<Seen, E
     match probe.ask("", &statement(name, rule, &names, &db.settings().schema), &[(&ids, Type::TEXT_ARRAY)]).await? {
         // What is wrong with the rule, rather than what the statement stumbled over.
         Err(_) if !problems.is_empty() => Ok(Seen::Misfit(problems.join("; "))),
-        Err(reason) => Ok(Seen::Misfit(reason)),
+        Err(reason) => Ok(Seen::Misfit(reason.to_string())),
         Ok(rows) => {
             let Some(row) = rows.first() else { return Ok(Seen::Unknown) };
             let mut order = order(row, rule).map_err(Error::statement("look at an order"))?;

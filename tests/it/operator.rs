@@ -1,5 +1,6 @@
 //! What operators do by hand, with the daemon up or down: pause and resume, follow an order.
 
+mod check;
 mod pause;
 mod sweep;
 mod trace;

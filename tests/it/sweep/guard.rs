@@ -82,6 +82,7 @@ async fn an_expression_that_is_not_one_alone_is_a_problem() {
         ("true /* more", "unterminated"),
         ("o.id", "must be type boolean"),
         ("nothing", "column \"nothing\" does not exist"),
+        ("o.statsu = 'new'", "Perhaps you meant to reference the column \"o.status\""),
         ("exists (with d as (delete from payments returning 1) select from d)", "data-modifying"),
     ] {
         shop.rule.guard = Some(guard.into());
@@ -110,9 +111,19 @@ async fn a_grant_that_an_expression_lacks_is_named() {
     shop.rig.migrate(&["--grant-relay", &relay]);
     shop.db.batch_execute(&format!("grant select, update on orders to {relay}")).await.unwrap();
     shop.sweep_as(&relay);
-    one(&shop.findings().await, &["guard: permission denied for table payments", "needs that GRANT"]);
-    shop.db.batch_execute(&format!("grant select on payments to {relay}")).await.unwrap();
+    let findings = shop.findings().await;
+    one(&findings, &["guard: permission denied for table payments (42501)"]);
+    let (_, grant) = findings.problems[0].split_once("; missing privilege: ").unwrap();
+    assert_eq!(grant, format!("grant select on public.payments to {relay};"));
+    shop.db.batch_execute(grant).await.unwrap();
     assert_eq!(shop.findings().await.problems, Vec::<String>::new());
+    let function = "create function unpaid(bigint) returns boolean language sql as 'select true'; \
+        revoke execute on function unpaid from public";
+    shop.db.batch_execute(function).await.unwrap();
+    let guard = shop.rule.guard.replace("unpaid(o.id)".into());
+    let grant = format!("missing privilege: grant execute on function public.unpaid(bigint) to {relay};");
+    one(&shop.findings().await, &["guard: ", &grant]);
+    shop.rule.guard = guard;
     shop.orders(1..=1, "pending", LONG_AGO).await;
     assert!(matches!(shop.one("1").await, Closing::Closed(_)));
     shop.db.batch_execute(&format!("revoke update on orders from {relay}")).await.unwrap();

@@ -77,8 +77,10 @@ async fn a_status_that_no_order_has_is_noted_with_the_nearest_that_one_has() {
     shop.db.batch_execute(few).await.unwrap();
     assert_eq!(shop.findings().await, Findings::default(), "an empty table tells nothing");
     shop.orders(1..=3, "pending", 0.0).await;
+    shop.db.batch_execute("drop index orders_due_idx1").await.unwrap();
     let findings = shop.findings().await;
-    let [note] = findings.notes.as_slice() else { panic!("one note: {:?}", findings.notes) };
+    let [note, index] = findings.notes.as_slice() else { panic!("two notes: {:?}", findings.notes) };
+    assert!(index.starts_with("no index serves"), "what it would be for comes first: {index}");
     assert!(note.contains("'pendign' (others have: pending); did you mean 'pending'?"), "{note}");
     shop.rule.from.push("pending".into());
     shop.orders(4..=4, "pendign", 0.0).await;
@@ -93,9 +95,15 @@ async fn a_status_that_the_column_cannot_have_is_an_error() {
     shop.db.batch_execute("drop index orders_due_idx").await.unwrap();
     shop.db.batch_execute(enums).await.unwrap();
     shop.rule.from = vec!["pending".into(), "pendng".into()];
-    one(&shop.findings().await, &["from 'pendng'", "invalid input value for enum"]);
+    let words = ["from 'pendng'", "invalid input value for enum", "did the rule mean 'pending'?"];
+    one(&shop.findings().await, &words);
     (shop.rule.from, shop.rule.action) = (vec!["pending".into()], to("gone"));
-    one(&shop.findings().await, &["to 'gone'"]);
+    one(&shop.findings().await, &["to 'gone' is no status of public.orders", "; it has pending, closed"]);
+    shop.db.batch_execute("alter table orders alter status type int using 1").await.unwrap();
+    (shop.rule.from, shop.rule.action) = (vec!["1".into()], to("closed"));
+    let findings = shop.findings().await;
+    one(&findings, &["to 'closed'", "invalid input syntax for type integer"]);
+    assert!(!findings.problems[0].contains("it has"), "{findings:?}");
 }
 
 #[tokio::test]
