@@ -95,13 +95,13 @@ fn effect(config: &Config, what: &What) -> &'static str {
             "no relay claims rows until it is resumed; what is in flight is finished, sweep and closer go on"
         }
         What::Tier(_) => "no relay claims its rows until it is resumed; what is in flight is finished",
-        What::Closer => "no closer closes orders until it is resumed; messages that fall due wait, the sweep goes on",
-        What::Sweep => "no sweep closes orders until it is resumed; the closer goes on",
+        What::Closer => "no closer applies rules until it is resumed; messages that fall due wait, the sweep goes on",
+        What::Sweep => "no sweep applies rules until it is resumed; the closer goes on",
         What::Rule(_) if !config.sweep.enabled => {
-            "none of its orders is closed until it is resumed; messages that fall due meanwhile are acknowledged, and no sweep of this relay.toml comes back to their orders ([sweep] enabled = false): after that duebox sweep --once"
+            "it is applied to no order until it is resumed; messages that fall due meanwhile are acknowledged, and no sweep of this relay.toml comes back to their orders ([sweep] enabled = false): after that duebox sweep --once"
         }
         What::Rule(_) => {
-            "none of its orders is closed until it is resumed; messages that fall due meanwhile are acknowledged, the sweep finds their orders after that"
+            "it is applied to no order until it is resumed; messages that fall due meanwhile are acknowledged, the sweep finds their orders after that"
         }
     }
 }

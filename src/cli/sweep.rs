@@ -4,7 +4,7 @@ use super::pause::{told, unknown};
 use super::{FAILED, MISUSED, OK, database, load, print};
 use crate::admin::health::Health;
 use crate::admin::metrics::Metrics;
-use crate::config::{Config, Mode};
+use crate::config::{Action, Config, Mode};
 use crate::outbox::connect::Db;
 use crate::outbox::pauses;
 use crate::outbox::pauses::{Pause, What};
@@ -85,7 +85,7 @@ async fn one(config: &Config, db: &Db, name: &str, dry: bool, stop: &Stop) -> an
     let Some(rule) = config.rules.get(name) else { return Ok(false) };
     if let Some(pause) = paused(&pauses::list(db).await?, name) {
         let what = shown(&pause.what);
-        print(&format!("rule {name}: nothing is closed; paused: {}; duebox resume {what}\n", told(&pause)))?;
+        print(&format!("rule {name}: nothing is done; paused: {}; duebox resume {what}\n", told(&pause)))?;
         return Ok(false);
     }
     let sweep = Sweep {
@@ -98,18 +98,17 @@ async fn one(config: &Config, db: &Db, name: &str, dry: bool, stop: &Stop) -> an
         stop: stop.clone(),
     };
     let count = Mutex::new(Count::default());
-    let hears = |told: Told<'_>| count.lock().unwrap_or_else(PoisonError::into_inner).hear(name, &told);
+    let hears = |told: Told<'_>| count.lock().unwrap_or_else(PoisonError::into_inner).hear((name, &rule.action), &told);
     let problem = match Box::pin(sweep.once(dry, &hears)).await {
         Ok(problem) => problem,
         Err(error) => return Err(rights::explain(db, NEEDS, error).await.into()),
     };
     let count = count.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let would = |overdue: usize| rule.action.said("would", &overdue.to_string());
     let said = match (dry, rule.mode) {
-        (true, _) => format!("{} would be closed; nothing was changed", count.overdue),
-        (false, Mode::Observe) => {
-            format!("{} would be closed; nothing was changed, the rule only observes", count.overdue)
-        }
-        (false, Mode::Enforce) => count.told(),
+        (true, _) => format!("{}; nothing was changed", would(count.overdue)),
+        (false, Mode::Observe) => format!("{}; nothing was changed, the rule only observes", would(count.overdue)),
+        (false, Mode::Enforce) => count.told(rule.action.closes()),
     };
     print(&format!("rule {name}: {said}\n"))?;
     if count.locked > 0 {
@@ -147,7 +146,7 @@ impl Default for Count {
 
 impl Count {
     /// Counts it, and prints its line.
-    fn hear(&mut self, rule: &str, told: &Told<'_>) {
+    fn hear(&mut self, (rule, action): (&str, &Action), told: &Told<'_>) {
         match told {
             Told::Order(_, Closing::Closed(_)) => self.closed += 1,
             Told::Order(_, Closing::Kept(Kept::Locked)) => self.locked += 1,
@@ -157,17 +156,22 @@ impl Count {
             Told::Waits | Told::Note(_) => {}
         }
         if self.printed.is_ok() {
-            self.printed = print(&format!("rule {rule}: {}\n", line(told)));
+            self.printed = print(&format!("rule {rule}: {}\n", line(action, told)));
         }
     }
 
-    fn told(&self) -> String {
+    fn told(&self, closes: bool) -> String {
         let Self { closed, kept, locked, failed, .. } = self;
-        format!("{closed} closed, {kept} kept, {locked} locked, {failed} could not be closed")
+        if closes {
+            format!("{closed} closed, {kept} kept, {locked} locked, {failed} could not be closed")
+        } else {
+            format!("applied to {closed}, {kept} kept, {locked} locked, could not be applied to {failed}")
+        }
     }
 }
 
-fn line(told: &Told<'_>) -> String {
+fn line(action: &Action, told: &Told<'_>) -> String {
+    let said = |how, id| action.said(how, &format!("order {}", shown(id)));
     match told {
         Told::Waits => "a relay sweeps just now; waiting for the end of its pass".to_owned(),
         Told::Note(note) => (*note).to_owned(),
@@ -176,8 +180,8 @@ fn line(told: &Told<'_>) -> String {
             format!("order {} locked by somebody else, or gone: the next sweep looks again", shown(id))
         }
         Told::Order(id, Closing::Kept(kept)) => format!("order {} kept: {kept}", shown(id)),
-        Told::Failed(id, error) => format!("order {} could not be closed: {error}", shown(id)),
-        Told::Overdue(id) => format!("order {} would be closed", shown(id)),
+        Told::Failed(id, error) => format!("{}: {error}", said("could not", id)),
+        Told::Overdue(id) => said("would", id),
     }
 }
 

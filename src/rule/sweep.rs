@@ -207,13 +207,13 @@ impl Sweep {
 
     /// What is to be said of an order that could not be closed, and of one that stays locked.
     fn told(&self, missed: Missed, memory: &mut Memory) -> Option<String> {
-        let (now, told) = (Instant::now(), missed.told());
+        let (now, told) = (Instant::now(), missed.told(&self.rule.action));
         if missed.rest.is_some() {
             memory.begun = missed;
         } else {
             memory.held.learn(&missed, now);
         }
-        let said: Vec<_> = told.into_iter().chain(memory.held.told(&self.rule.table, now)).collect();
+        let said: Vec<_> = told.into_iter().chain(memory.held.told(&self.rule, now)).collect();
         (!said.is_empty()).then(|| said.join("; "))
     }
 

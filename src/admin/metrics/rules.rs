@@ -54,12 +54,21 @@ impl Rules {
             last_pass: Family::default(),
             observed: Family::default(),
         };
-        registry.register("rule_closed", "Orders closed by this relay", rules.closed.clone());
+        registry.register(
+            "rule_closed",
+            "Orders closed by this relay, or to which it applied a rule without `to`",
+            rules.closed.clone(),
+        );
         registry.register("rule_refused", "Orders left as they are by this relay, by reason", rules.refused.clone());
-        registry.register("rule_lateness_seconds", "From overdue to closed", rules.lateness.clone());
+        registry.register(
+            "rule_lateness_seconds",
+            "From overdue to closed, or to when a rule without `to` was applied",
+            rules.lateness.clone(),
+        );
         let last_pass = "When the last pass of any relay ended, in seconds since 1970; 0 when none has";
         registry.register("rule_last_pass_timestamp_seconds", last_pass, rules.last_pass.clone());
-        let observed = "Orders that a rule with mode = observe would close, as of this relay's last pass";
+        let observed =
+            "Orders that a rule with mode = observe would close, or be applied to, as of this relay's last pass";
         registry.register("rule_observed", observed, rules.observed.clone());
         rules
     }

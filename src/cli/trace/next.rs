@@ -2,7 +2,7 @@
 
 use super::super::pause::told;
 use super::Known;
-use crate::config::{Action, Mode, Rule};
+use crate::config::Mode;
 use crate::outbox::trace::{Message, State};
 use crate::rule::{Kept, Order, Seen, holders, utc};
 use crate::tier;
@@ -102,21 +102,16 @@ fn overdue(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
     let Seen::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
     let (sweep, of_rule) = (known.config.sweep.enabled, known.config.rules.get(rule)?);
     let (within, late) = (of_rule.every + of_rule.grace, now.duration_since(*at).unwrap_or_default());
-    let verb = if closes(of_rule) { "closes the order" } else { "applies it" };
+    let verb = if of_rule.action.closes() { "closes the order" } else { "applies it" };
     Some(if sweep && late < within {
         format!("nothing to do: the sweep of rule {rule} {verb} within {} of when it was overdue", age(within))
     } else if sweep && late < within + LATE {
         format!("nothing to do yet: the sweep of rule {rule} is due; look again in a minute")
     } else {
         let why = if sweep { "does a relay run? duebox status" } else { "no sweep runs here: [sweep] enabled = false" };
-        let done = if closes(of_rule) { "nobody has closed it" } else { "the rule was not applied" };
+        let done = if of_rule.action.closes() { "nobody has closed it" } else { "the rule was not applied" };
         format!("the order is overdue, and {done}; {why}; at once: duebox sweep --once --rule {rule}")
     })
-}
-
-/// Whether a rule closes orders, rather than setting columns of theirs.
-pub(super) fn closes(rule: &Rule) -> bool {
-    rule.action.to().is_some() || matches!(rule.action, Action::Function(_))
 }
 
 /// A rule that looks at an order and cannot close it: nothing is to be promised of it.
@@ -142,6 +137,6 @@ fn early(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
     // One that only observes closes nothing.
     let of_rule = known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
     let Seen::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
-    let then = if closes(of_rule) { "closes the order" } else { "is applied to the order" };
+    let then = if of_rule.action.closes() { "closes the order" } else { "is applied to the order" };
     Some(format!("nothing to do: unless it leaves that status, rule {rule} {then} after {}", utc(*at)))
 }

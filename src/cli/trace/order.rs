@@ -1,7 +1,6 @@
 //! One order as a rule sees it.
 
 use super::Known;
-use super::next::closes;
 use crate::outbox::trace::Message;
 use crate::rule::utc;
 use crate::rule::{Kept, Order, Seen};
@@ -83,7 +82,7 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
         },
     };
     let would = match known.config.rules.get(rule) {
-        Some(rule) if !closes(rule) => "the rule would be applied now",
+        Some(rule) if !rule.action.closes() => "the rule would be applied now",
         _ => "it would be closed now",
     };
     let then = match &order.kept {
@@ -104,6 +103,6 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
 /// What its event tells.
 fn told(known: &Known<'_>, rule: &str, event: &Message) -> String {
     let by = event.by.as_deref().map_or_else(String::new, |by| format!(" by the {}", shown(by)));
-    let done = if known.config.rules.get(rule).is_none_or(closes) { "closed" } else { "applied" };
+    let done = if known.config.rules.get(rule).is_none_or(|rule| rule.action.closes()) { "closed" } else { "applied" };
     format!("; {done}{by} {}, told in message {}", utc(event.created_at), event.message_id)
 }

@@ -22,6 +22,17 @@ pub enum Action {
 }
 
 impl Action {
+    /// Whether it closes orders, rather than setting columns of theirs: a reminder is applied to an order.
+    #[must_use]
+    pub fn closes(&self) -> bool {
+        self.to().is_some() || matches!(self, Self::Function(_))
+    }
+
+    /// What becomes of `orders` by it, in words: `how` they would, could not, or cannot be closed, or it applied to them.
+    pub(crate) fn said(&self, how: &str, orders: &str) -> String {
+        if self.closes() { format!("{orders} {how} be closed") } else { format!("{how} be applied to {orders}") }
+    }
+
     /// The status that it sets by itself.
     #[must_use]
     pub fn to(&self) -> Option<&str> {

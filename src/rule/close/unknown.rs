@@ -35,7 +35,7 @@ impl Drop for Unknown<'_> {
         tracing::warn!(
             rule,
             orders,
-            "rule {rule}: whether these orders were closed is not known, the commit had no answer; they are looked at \
+            "rule {rule}: whether these orders were changed is not known, the commit had no answer; they are looked at \
              again, and if they were, nothing else says so: {orders}"
         );
     }

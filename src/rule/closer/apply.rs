@@ -151,7 +151,7 @@ impl<R: Receipt> Closer<R> {
                 let (long, wait) = work.waits.locked();
                 if long {
                     let (id, reason) = (shown_short(id), kept.reason());
-                    tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is not closed for long: {kept}");
+                    tracing::warn!(order = id, rule, reason, "rule {rule}: order {id} is waited for, for long: {kept}");
                 }
                 Fate::Later(wait)
             }
@@ -216,10 +216,11 @@ impl<R: Receipt> Closer<R> {
     async fn failed(&self, work: &mut Work<R>, rule: &str, id: &str, reason: &str) -> Fate {
         let (attempt, wait) = work.waits.failed();
         self.metrics.rules.refused(rule, BY, FAILED);
-        let shown = shown_short(id);
+        let (shown, action) = (shown_short(id), self.rules.get(rule).map(|rule| &rule.action));
+        let said = action.map_or_else(String::new, |action| action.said("could not", &format!("order {shown}")));
         let most = self.max_attempts;
         if attempt >= most {
-            let reason = format!("order {shown} could not be closed: {reason} (attempt {attempt}, the last)");
+            let reason = format!("{said}: {reason} (attempt {attempt}, the last)");
             return self.park(work, Some(rule), Some(id), &reason).await;
         }
         tracing::warn!(
@@ -227,7 +228,7 @@ impl<R: Receipt> Closer<R> {
             rule,
             by = BY,
             attempt,
-            "rule {rule}: order {shown} could not be closed (attempt {attempt} of {most}): {reason}"
+            "rule {rule}: {said} (attempt {attempt} of {most}): {reason}"
         );
         Fate::Later(wait)
     }

@@ -1,5 +1,6 @@
 //! What a look at all overdue orders could not do. It may take several passes, which add up.
 
+use crate::config::{Action, Rule};
 use crate::outbox::migrate::quote_literal;
 use crate::rule::orders::Place;
 use crate::words::shown;
@@ -38,14 +39,17 @@ impl Missed {
     }
 
     /// What is to be said of it, if anything. A locked order is nothing to be said: see [`Held`].
-    pub(super) fn told(&self) -> Option<String> {
-        let others = match self.closed {
-            0 => "no other was".to_owned(),
-            closed => format!("{closed} other(s) were"),
+    pub(super) fn told(&self, action: &Action) -> Option<String> {
+        let others = match (self.closed, action.closes()) {
+            (0, true) => "no other was".to_owned(),
+            (closed, true) => format!("{closed} other(s) were"),
+            (0, false) => "and was to no other".to_owned(),
+            (applied, false) => format!("and was to {applied} other(s)"),
         };
         let rest = if self.rest.is_some() { "; the next pass goes on behind them" } else { "" };
         let Self { count, first, .. } = self;
-        (self.count > 0).then(|| format!("{count} order(s) could not be closed, {others}; first {first}{rest}"))
+        let said = action.said("could not", &format!("{count} order(s)"));
+        (self.count > 0).then(|| format!("{said}, {others}; first {first}{rest}"))
     }
 }
 
@@ -62,7 +66,7 @@ impl Held {
     }
 
     /// Names what stays locked: an abandoned or a prepared transaction keeps an order open for ever.
-    pub(super) fn told(&self, table: &str, now: Instant) -> Option<String> {
+    pub(super) fn told(&self, rule: &Rule, now: Instant) -> Option<String> {
         let stuck = |(times, since): &(u32, Instant)| {
             let held = now.saturating_duration_since(*since);
             held >= LONG || *times >= OFTEN.0 && held >= OFTEN.1
@@ -73,11 +77,8 @@ impl Held {
             0 => String::new(),
             others => format!(" and {others} other(s)"),
         };
-        Some(format!(
-            "order {}{others} cannot be closed: somebody else has it locked, pass after pass; {}",
-            shown(first),
-            holders(table)
-        ))
+        let said = rule.action.said("cannot", &format!("order {}{others}", shown(first)));
+        Some(format!("{said}: somebody else has it locked, pass after pass; {}", holders(&rule.table)))
     }
 }
 
@@ -101,10 +102,17 @@ mod tests {
 
     #[test]
     fn what_could_not_be_closed_is_told_beside_what_was() {
-        let told = |count, closed| Missed { count, first: "7: no".into(), closed, ..Missed::default() }.told();
+        let told = |count, closed| {
+            let missed = Missed { count, first: "7: no".into(), closed, ..Missed::default() };
+            missed.told(&crate::rule::statements::tests::rule().action)
+        };
         assert_eq!([told(0, 0), told(0, 9)], [None, None]);
         assert_eq!(told(3, 0).as_deref(), Some("3 order(s) could not be closed, no other was; first 7: no"));
         assert_eq!(told(1, 2).as_deref(), Some("1 order(s) could not be closed, 2 other(s) were; first 7: no"));
+        let missed = Missed { count: 1, first: "7: no".into(), closed: 2, ..Missed::default() };
+        let reminder = Action::Update { to: None, set: std::collections::BTreeMap::new() };
+        let said = "could not be applied to 1 order(s), and was to 2 other(s); first 7: no";
+        assert_eq!(missed.told(&reminder).as_deref(), Some(said));
     }
 
     #[test]
@@ -115,7 +123,7 @@ mod tests {
             ids.iter().for_each(|id| missed.lock(id));
             let now = begun + Duration::from_secs(seconds);
             held.learn(&missed, now);
-            held.told("orders", now)
+            held.told(&crate::rule::statements::tests::rule(), now)
         };
         assert_eq!(
             [look(&["7", "8"], 0), look(&["7", "8"], 1), look(&["7"], 2), look(&["7", "8"], 4)],

@@ -77,7 +77,7 @@ impl Sweep {
             }
         };
         pass.end().await?.ok_or(Broken::TakenOver)?;
-        Ok(missed.told())
+        Ok(missed.told(&self.rule.action))
     }
 
     async fn wait_for(&self, pass: &Pass<'_>, hears: Hears<'_>) -> Result<(), Broken> {

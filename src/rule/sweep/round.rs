@@ -81,7 +81,8 @@ impl Round<'_> {
                 let is_new = memory.seen.as_ref().is_none_or(|(seen, last)| (*seen, last) < (due, &id));
                 if is_new && new < NAMED {
                     let id = shown(&id);
-                    tracing::info!(order = id, rule, by = BY, "rule {rule}: order {id} would be closed");
+                    let said = self.said("would", &format!("order {id}"));
+                    tracing::info!(order = id, rule, by = BY, "rule {rule}: {said}");
                 }
                 new += usize::from(is_new);
             }
@@ -89,11 +90,16 @@ impl Round<'_> {
             self.keep().await?;
         }
         if new > 0 {
-            tracing::info!(rule, count, new, "rule {rule}: {count} order(s) would be closed, {new} of them new");
+            let said = self.said("would", &format!("{count} order(s)"));
+            tracing::info!(rule, count, new, "rule {rule}: {said}, {new} of them new");
         }
         memory.seen = pages.last().or(memory.seen.take());
         self.sweep.metrics.rules.observed(rule, count);
         Ok(())
+    }
+
+    fn said(&self, how: &str, orders: &str) -> String {
+        self.sweep.rule.action.said(how, orders)
     }
 
     /// Shows that the pass goes on, or breaks it off.
@@ -206,7 +212,8 @@ impl Round<'_> {
         if error.is_conflict() {
             tracing::debug!(order = id, rule, %error, "rule {rule}: order {id} is left to the next pass");
         } else if missed.count <= NAMED {
-            tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: order {id} could not be closed: {reason}");
+            let said = self.said("could not", &format!("order {id}"));
+            tracing::warn!(order = id, rule, by = BY, %error, "rule {rule}: {said}: {reason}");
         }
     }
 }

@@ -39,7 +39,7 @@ async fn an_order_whose_commit_takes_too_long_is_named_as_unknown() {
     shop.db.batch_execute(DEFERRED).await.unwrap();
     shop.orders(7..=7, "pending", LONG_AGO).await;
     shop.deliver("7").await;
-    daemon.wait_log("whether these orders were closed is not known", secs(30));
+    daemon.wait_log("whether these orders were changed is not known", secs(30));
     assert!(daemon.log().lines().any(|line| line.contains("is not known") && line.contains("orders=\"7\"")));
     wait_until(secs(30), async || shop.closed().await == 1).await;
     shop.wait_acked().await;

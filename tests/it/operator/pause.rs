@@ -55,7 +55,7 @@ async fn a_pause_holds_over_a_restart_and_when_it_ends_rows_leave_at_once() {
 async fn a_pause_says_since_when_by_whom_and_why_and_stays_as_it_was_when_it_is_set_again() {
     let desk = Desk::new("pause_says", TIERS);
     let db = desk.rig.db().await;
-    let says = ["none of its orders is closed", "no sweep of this relay.toml comes back to their orders"];
+    let says = ["it is applied to no order until", "no sweep of this relay.toml comes back to their orders"];
     desk.says(&["pause", "rule", "unpaid", "--reason", "wrong \"due\""], 0, &says);
     let age = "update duebox.state set at = '2026-01-02 03:04:05Z' where name = 'pause.rule.unpaid'";
     assert_eq!(db.execute(age, &[]).await.unwrap(), 1);

@@ -129,7 +129,7 @@ async fn a_pause_an_unknown_rule_and_a_missing_right_are_said() {
     );
     desk.says(&["sweep"], 2, &["--once"]);
     desk.says(&["pause", "rule", "unpaid", "--reason", "a recount"], 0, &[]);
-    let parts = ["rule unpaid: nothing is closed; paused: rule unpaid since 2", ": a recount", "unsent: 1 closed"];
+    let parts = ["rule unpaid: nothing is done; paused: rule unpaid since 2", ": a recount", "unsent: 1 closed"];
     desk.says(&["sweep", "--once"], 1, &parts);
     desk.says(&["resume", "--all"], 0, &[]);
     db.batch_execute(&format!("revoke update on duebox.state from {}", desk.role)).await.unwrap();
@@ -171,4 +171,32 @@ async fn a_signal_ends_the_pass_after_the_batch_in_hand_and_what_was_closed_is_s
         let free = "select from duebox.state where name = 'sweep.unpaid' and not info ? 'by' and at < now() - interval '4 min'";
         assert_eq!(db.query(free, &[]).await.unwrap().len(), 1, "{text}");
     }
+}
+
+const REMIND: &str = "[rule.remind]\ntable = \"orders\"\nid = \"id\"\nstatus = \"status\"\nfrom = [\"pending\"]\n\
+    guard = \"o.reminded_at is null\"\nset = { reminded_at = \"now()\" }\ndue = \"due\"\nafter = \"15m\"\n";
+
+/// Whoever reads that an order was closed looks for a fault.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reminder_is_applied_to_orders_and_closes_none() {
+    let toml = format!("{RULES}{REMIND}").replace("[sweep]\nenabled = false\n", "");
+    let tables = format!("{TABLES}; alter table orders add reminded_at timestamptz");
+    let (desk, db) = Desk::shop("once_reminds", &toml, &tables).await;
+    let refuse = "create function refuse() returns trigger language plpgsql as $$ begin \
+        raise exception 'order % has no address', new.id; end $$; \
+        create trigger refuse before update on orders for each row when (new.id = 2) execute function refuse()";
+    db.batch_execute(refuse).await.unwrap();
+    let remind = ["sweep", "--once", "--rule", "remind"];
+    let dry = [&remind[..], &["--dry-run"]].concat();
+    desk.says(&dry, 0, &["rule remind: would be applied to order 2\n", "remind: would be applied to 6; nothing was"]);
+    let parts = [
+        "rule remind: order 1 applied: pending as before, overdue for 45m",
+        "rule remind: could not be applied to order 2: ",
+        "rule remind: applied to 5, 0 kept, 0 locked, could not be applied to 1\n",
+        "rule remind: could not be applied to 1 order(s), and was to 5 other(s); first 2: ",
+    ];
+    let text = desk.says(&remind, 1, &parts);
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("rule remind")).collect();
+    assert!(lines.iter().all(|line| !line.contains("closed")), "{text}");
+    assert_eq!(closed(&db).await, (0, 0, 0));
 }
