@@ -153,7 +153,7 @@ impl Count {
             Told::Order(_, Closing::Kept(_)) => self.kept += 1,
             Told::Failed(..) => self.failed += 1,
             Told::Overdue(_) => self.overdue += 1,
-            Told::Waits | Told::Note(_) => {}
+            Told::Waits | Told::Notes(_) => {}
         }
         if self.printed.is_ok() {
             self.printed = print(&format!("rule {rule}: {}\n", line(action, told)));
@@ -174,7 +174,8 @@ fn line(action: &Action, told: &Told<'_>) -> String {
     let said = |how, id| action.said(how, &format!("order {}", shown(id)));
     match told {
         Told::Waits => "a relay sweeps just now; waiting for the end of its pass".to_owned(),
-        Told::Note(note) => (*note).to_owned(),
+        // Whoever sweeps now and then has read them: they stand where the table is looked at.
+        Told::Notes(count) => format!("{count} note(s) on how well it works: duebox check --connect"),
         Told::Order(id, Closing::Closed(closed)) => format!("order {} {}", shown(id), of_closed(closed)),
         Told::Order(id, Closing::Kept(Kept::Locked)) => {
             format!("order {} locked by somebody else, or gone: the next sweep looks again", shown(id))

@@ -4,12 +4,13 @@
 mod message;
 mod next;
 mod order;
+mod promise;
 
 use super::pause::told;
 use super::{FAILED, OK, database, load, print};
 use crate::config::{Config, Rule};
 use crate::outbox::pauses::{self, Pause};
-use crate::outbox::trace::{self, Message, Traced};
+use crate::outbox::trace::{self, Message, Sweeps, Traced};
 use crate::rule::{self, utc};
 use crate::words::shown;
 use message::MessageView;
@@ -35,6 +36,7 @@ struct Known<'a> {
     /// What each rule says of it.
     orders: Vec<(&'a str, rule::Seen)>,
     pauses: Vec<Pause>,
+    sweeps: Sweeps,
 }
 
 /// What is shown of it.
@@ -70,7 +72,8 @@ async fn ask<'a>(config: &'a Config, key: &'a str) -> anyhow::Result<Known<'a>> 
     for (name, rule) in &config.rules {
         orders.push((name.as_str(), rule::trace(db, name, rule, key).await?));
     }
-    Ok(Known { config, key, messages, orders, pauses })
+    let rules: Vec<&str> = config.rules.keys().map(String::as_str).collect();
+    Ok(Known { config, key, messages, orders, pauses, sweeps: trace::sweeps(db, &rules).await? })
 }
 
 impl Known<'_> {

@@ -3,12 +3,14 @@
 use super::connect::Db;
 use super::error::Error;
 use super::rights::{self, Needs};
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 const TRACE: &str = include_str!("../../sql/trace.sql");
+const SWEEPS: &str = include_str!("../../sql/trace_sweeps.sql");
 
 const NEEDS: Needs = Needs { tables: &[("outbox", "select"), ("state", "select")], rings: false };
 
@@ -90,6 +92,36 @@ impl Message {
             now: row.try_get("now")?,
         })
     }
+}
+
+/// What there is to say of who would apply rules.
+#[derive(Debug, Clone, Default)]
+pub struct Sweeps {
+    /// How long ago the last pass of each rule's sweep ended; zero: one is going on. Without an entry there was none yet.
+    pub ended: BTreeMap<String, Duration>,
+    /// Relays that listen; unknown without rules.
+    pub relays: Option<i64>,
+}
+
+/// Reads who would apply `rules`.
+///
+/// # Errors
+/// Postgres cannot be asked, or the role may not.
+pub async fn sweeps(db: &Db, rules: &[&str]) -> Result<Sweeps, Error> {
+    let what = "read the passes of sweeps";
+    let rows = db.once(what, async |client| client.query_typed(SWEEPS, &[(&rules, Type::TEXT_ARRAY)]).await).await?;
+    let read = || {
+        let mut sweeps = Sweeps::default();
+        for row in &rows {
+            sweeps.relays = Some(row.try_get("relays")?);
+            if let Some(ago) = row.try_get::<_, Option<f64>>("ended_ago")? {
+                let ago = Duration::try_from_secs_f64(ago).unwrap_or_default();
+                sweeps.ended.insert(row.try_get("rule")?, ago);
+            }
+        }
+        Ok(sweeps)
+    };
+    read().map_err(Error::statement(what))
 }
 
 /// Reads the messages of `key`.

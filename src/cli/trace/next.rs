@@ -1,8 +1,7 @@
 //! What to do next, in one line.
 
 use super::super::pause::told;
-use super::Known;
-use crate::config::Mode;
+use super::{Known, promise};
 use crate::outbox::trace::{Message, State};
 use crate::rule::{Kept, Order, Seen, holders, utc};
 use crate::tier;
@@ -25,10 +24,12 @@ pub(super) fn next(known: &Known<'_>) -> String {
         .or_else(|| messages.iter().find_map(refused))
         .or_else(|| messages.iter().find_map(waits))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| broken(rule, seen)))
-        .or_else(|| known.orders.iter().find_map(|(rule, seen)| overdue(known, rule, seen)))
+        .or_else(|| promise::broken(known))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| locked(known, rule, seen)))
         .or_else(|| known.orders.iter().find_map(|(rule, seen)| misfit(rule, seen)))
-        .or_else(|| known.orders.iter().find_map(|(rule, seen)| early(known, rule, seen)))
+        .or_else(|| messages.iter().find_map(|message| unheard(known, message)))
+        .or_else(|| promise::overdue(known))
+        .or_else(|| promise::early(known))
         .unwrap_or_else(|| "nothing to do".to_owned())
 }
 
@@ -91,27 +92,20 @@ fn waits(message: &Message) -> Option<String> {
 /// A row that the broker did not take, and that is tried again.
 fn refused(message: &Message) -> Option<String> {
     let error = message.last_error.as_deref().filter(|_| pending(message))?;
-    let (id, again) = (message.message_id, utc(message.available_at));
-    Some(format!("cure what the last error of message {id} says ({}); it is tried again at {again}", shown(error)))
+    let (id, held) = (message.message_id, message.available_at > message.now);
+    // One that was requeued has its last error still, and all its attempts again.
+    let again = match held {
+        true => format!("at {}", utc(message.available_at)),
+        false if message.attempts > 0 => "now".to_owned(),
+        false => return None,
+    };
+    Some(format!("cure what the last error of message {id} says ({}); it is tried again {again}", shown(error)))
 }
 
-/// How much longer than its time a sweep may take before that is worth a look.
-const LATE: Duration = Duration::from_secs(60);
-
-fn overdue(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
-    let Seen::Order(Order { kept: None, overdue_at: Some(at), now, .. }) = seen else { return None };
-    let (sweep, of_rule) = (known.config.sweep.enabled, known.config.rules.get(rule)?);
-    let (within, late) = (of_rule.every + of_rule.grace, now.duration_since(*at).unwrap_or_default());
-    let verb = if of_rule.action.closes() { "closes the order" } else { "applies it" };
-    Some(if sweep && late < within {
-        format!("nothing to do: the sweep of rule {rule} {verb} within {} of when it was overdue", age(within))
-    } else if sweep && late < within + LATE {
-        format!("nothing to do yet: the sweep of rule {rule} is due; look again in a minute")
-    } else {
-        let why = if sweep { "does a relay run? duebox status" } else { "no sweep runs here: [sweep] enabled = false" };
-        let done = if of_rule.action.closes() { "nobody has closed it" } else { "the rule was not applied" };
-        format!("the order is overdue, and {done}; {why}; at once: duebox sweep --once --rule {rule}")
-    })
+/// A row that somebody has to take, and nobody is there.
+fn unheard(known: &Known<'_>, message: &Message) -> Option<String> {
+    let nobody = promise::nobody(known).filter(|_| pending(message))?;
+    Some(format!("message {} goes when a relay runs; {nobody}", message.message_id))
 }
 
 /// A rule that looks at an order and cannot close it: nothing is to be promised of it.
@@ -131,12 +125,4 @@ fn locked(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
 fn misfit(rule: &str, seen: &Seen) -> Option<String> {
     let Seen::Misfit(_) = seen else { return None };
     Some(format!("rule {rule} cannot be applied: duebox check --connect says what to mend"))
-}
-
-fn early(known: &Known<'_>, rule: &str, seen: &Seen) -> Option<String> {
-    // One that only observes closes nothing.
-    let of_rule = known.config.rules.get(rule).filter(|rule| rule.mode == Mode::Enforce)?;
-    let Seen::Order(Order { kept: Some(Kept::Early { .. }), overdue_at: Some(at), .. }) = seen else { return None };
-    let then = if of_rule.action.closes() { "closes the order" } else { "is applied to the order" };
-    Some(format!("nothing to do: unless it leaves that status, rule {rule} {then} after {}", utc(*at)))
 }

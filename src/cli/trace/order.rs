@@ -72,6 +72,13 @@ fn to<'a>(known: &Known<'a>, rule: &str) -> Option<&'a str> {
     known.config.rules.get(rule)?.action.to()
 }
 
+/// Whether the rule is through with an order that has left `from`: by its status, or because its event says so.
+fn is_done(known: &Known<'_>, rule: &str, order: &Order) -> bool {
+    let closes = known.config.rules.get(rule).is_some_and(|rule| rule.action.closes());
+    to(known, rule).is_some_and(|to| order.status.as_deref() == Some(to))
+        || closes && known.closes(rule).next().is_some()
+}
+
 fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
     let status = order.status.as_deref().unwrap_or("null");
     let due = match order.overdue_at {
@@ -88,7 +95,7 @@ fn of_order(known: &Known<'_>, rule: &str, order: &Order) -> String {
     let then = match &order.kept {
         None if order.problem.is_some() => format!("{would}, but the rule has a problem"),
         None => would.to_owned(),
-        Some(Kept::Status(_)) if order.status.as_deref() == to(known, rule) => return shown(status),
+        Some(Kept::Status(_)) if is_done(known, rule, order) => return shown(status),
         Some(Kept::Status(_)) => "the rule leaves it alone: that status is none of its `from`".to_owned(),
         Some(Kept::Early { .. }) => "until then it is left alone".to_owned(),
         Some(kept) => format!("it is left alone: {kept}"),

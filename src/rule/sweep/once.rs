@@ -25,8 +25,8 @@ const TAKEN_OVER: &str = "another relay has taken over the pass: this one was si
 pub enum Told<'a> {
     /// Another relay has the pass; it is waited for.
     Waits,
-    /// The rule works, but not well.
-    Note(&'a str),
+    /// The rule works, but not well: so many things are to be said of that.
+    Notes(usize),
     /// What became of an order.
     Order(&'a str, &'a Closing),
     /// An order could not be closed.
@@ -58,7 +58,9 @@ impl Sweep {
     async fn foreground(&self, dry: bool, hears: Hears<'_>) -> Result<Option<String>, Broken> {
         let prepared = orders::prepare(&self.db, &self.name, &self.rule);
         let (orders, findings) = self.patient(prepared).await??;
-        findings.notes.iter().for_each(|note| hears(Told::Note(note)));
+        if !findings.notes.is_empty() {
+            hears(Told::Notes(findings.notes.len()));
+        }
         let Some(orders) = orders else { return Ok(Some(findings.problems.join("; "))) };
         if dry || self.rule.mode == Mode::Observe {
             self.look(&orders, hears).await?;

@@ -4,6 +4,7 @@
 
 mod life;
 mod orders;
+mod promise;
 mod rights;
 mod rows;
 

@@ -39,6 +39,8 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
     .concat();
     db.batch_execute(&orders).await.unwrap();
     db.batch_execute("insert into orders values (5, null, now()), (6, 'pending', 'infinity')").await.unwrap();
+    let relay = "set application_name = 'duebox listen'; insert into duebox.state (name) values ('sweep.unpaid')";
+    db.batch_execute(relay).await.unwrap();
     let cases = [
         (
             "1",
@@ -51,7 +53,7 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
             "3",
             None,
             "it would be closed now",
-            "does a relay run? duebox status; at once: duebox sweep --once --rule unpaid",
+            "nobody has closed it; its sweep runs: duebox status and the log say why; at once: duebox sweep --once --rule unpaid",
         ),
         // Half a minute after the sweep should have been there.
         ("9", None, "it would be closed now", "nothing to do yet: the sweep of rule unpaid is due"),

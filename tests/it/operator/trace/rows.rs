@@ -59,6 +59,11 @@ async fn the_next_step_is_the_one_that_helps() {
     let words =
         format!("cure what the last error of message {refused} says (returned: 312 NO_ROUTE); it is tried again at 2");
     assert!(next.starts_with(&words), "{next}");
+    db.batch_execute("update duebox.outbox set available_at = now()").await.unwrap();
+    assert!(desk.next("refused").ends_with("it is tried again now"), "{}", desk.next("refused"));
+    db.batch_execute("update duebox.outbox set attempts = 0").await.unwrap();
+    let next = desk.next("refused");
+    assert!(next.contains("goes when a relay runs"), "requeued, it has its last error still: {next}");
     let id = row(&db, "parked", "now", 1.0, "parked_at = now(), attempts = 3, last_error = E'no\\nway'").await;
     let text = desk.says(
         &["trace", "parked"],
