@@ -130,7 +130,10 @@ impl Status<'_> {
         let unknown = backlog.iter().filter(|row| !named && !self.config.tiers.contains_key(&row.tier));
         wrong.extend(unknown.map(|row| {
             let count = row.backlog + row.held;
-            Grade::Wrong.of(format!("{count} row(s) name tier '{}', which relay.toml does not have", row.tier))
+            Grade::Wrong.of(format!(
+                "{count} row(s) name tier '{}', which relay.toml does not have; nothing to do if another one on this schema does",
+                row.tier
+            ))
         }));
         if overview.parked > 0 {
             let schema = &self.config.postgres.schema;
@@ -191,7 +194,7 @@ impl Status<'_> {
         text.extend(rest.iter().map(|wrong| format!("also: {}\n", wrong.text)));
         for queue in self.old_queues() {
             text.push_str(&format!(
-                "old delay queue '{queue}' only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
+                "old delay queue '{queue}', unless another relay.toml on this schema has it: it only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
                  delete from duebox.state where name = 'queue.{queue}'\n"
             ));
         }

@@ -106,7 +106,7 @@ impl Closer {
         if consumed.is_empty() {
             let observes = |(_, rule): &(&String, &Rule)| rule.mode == Mode::Observe && rule.tier.is_some();
             let observes = rules.iter().find(observes).map_or_else(String::new, |(name, _)| {
-                format!(" (rule {name} only observes, so its messages stay with whoever consumes them now)")
+                format!(" (rule {name} only observes, so its messages stay with whoever consumes them now: enabled = false until it enforces)")
             });
             let text = format!(
                 "needs something to consume: a rule that closes, with a `tier` whose target has a `queue`; or `queues`{observes}"

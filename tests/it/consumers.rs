@@ -13,7 +13,13 @@ use std::process::{Command, Stdio};
 
 const SHOP: &str = include_str!("../../examples/consumers/shop.sql");
 
-const UNPAID: &str = "[tier.order-unpaid]\ndelay = \"2s\"\ntarget = { queue = \"shop.due\" }\n";
+const README: &str = include_str!("../../examples/consumers/README.md");
+
+/// The tier that the README of the examples shows.
+fn tier() -> &'static str {
+    let (_, rest) = README.split_once("```toml\n").expect("the README has a tier");
+    rest.split_once("```").expect("the block ends").0
+}
 
 /// A running consumer, and where it says what it did.
 struct Running {
@@ -50,7 +56,7 @@ async fn closes_what_is_due_and_unpaid(name: &str, script: &str) {
     let role = rig.migrated();
     let db = rig.db().await;
     db.batch_execute(&format!("{SHOP}; insert into items values (1, 100)")).await.unwrap();
-    let daemon = rig.daemon(&role, UNPAID);
+    let daemon = rig.daemon(&role, tier());
     daemon.wait_ready(START);
     let running = Running::start(&rig, script);
 

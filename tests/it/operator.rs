@@ -2,6 +2,7 @@
 
 mod check;
 mod pause;
+mod readme;
 mod sweep;
 mod trace;
 
