@@ -71,7 +71,9 @@ impl Probe<'_> {
         transaction.roll_back().await?;
         let text = match code {
             Some(&SqlState::PROTOCOL_VIOLATION) => "there is no parameter $1".to_owned(),
-            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => format!("{}; {}", describe(cause), self.grant(cause).await?),
+            Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                format!("{}; {}", describe(cause), Box::pin(self.grant(cause)).await?)
+            }
             _ => describe(cause),
         };
         Ok(Err(Refusal { text, is_denied: code == Some(&SqlState::INSUFFICIENT_PRIVILEGE) }))

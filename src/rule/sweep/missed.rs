@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(told(3, 0).as_deref(), Some("3 order(s) could not be closed, no other was; first 7: no"));
         assert_eq!(told(1, 2).as_deref(), Some("1 order(s) could not be closed, 2 other(s) were; first 7: no"));
         let missed = Missed { count: 1, first: "7: no".into(), closed: 2, ..Missed::default() };
-        let reminder = Action::Update { to: None, set: std::collections::BTreeMap::new() };
+        let reminder = Action::Update { to: None, set: BTreeMap::new() };
         let said = "could not be applied to 1 order(s), and was to 2 other(s); first 7: no";
         assert_eq!(missed.told(&reminder).as_deref(), Some(said));
     }

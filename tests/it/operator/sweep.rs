@@ -189,6 +189,10 @@ async fn a_reminder_is_applied_to_orders_and_closes_none() {
     let remind = ["sweep", "--once", "--rule", "remind"];
     let dry = [&remind[..], &["--dry-run"]].concat();
     desk.says(&dry, 0, &["rule remind: would be applied to order 2\n", "remind: would be applied to 6; nothing was"]);
+    // What is known to work badly is a list for whoever checks, and one line for whoever sweeps now and then.
+    db.batch_execute("drop index orders_due_idx").await.unwrap();
+    let text = desk.says(&dry, 0, &["rule remind: 1 note(s) on how well it works: duebox check --connect\n"]);
+    assert!(!text.contains("no index serves"), "{text}");
     let parts = [
         "rule remind: order 1 applied: pending as before, overdue for 45m",
         "rule remind: could not be applied to order 2: ",
