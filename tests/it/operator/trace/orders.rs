@@ -29,15 +29,8 @@ async fn an_order_is_open_early_overdue_or_left_and_the_next_step_fits() {
     let ago = |id: i64, status: &str, minutes: i64| {
         format!("insert into orders values ({id}, '{status}', now() - interval '{minutes} min');")
     };
-    let orders = [
-        ago(1, "pending", 10),
-        ago(2, "pending", 31),
-        ago(3, "pending", 600),
-        ago(4, "paid", 600),
-        ago(9, "pending", 36),
-    ]
-    .concat();
-    db.batch_execute(&orders).await.unwrap();
+    let pending = [(1, 10), (2, 31), (3, 600), (9, 36)].map(|(id, minutes)| ago(id, "pending", minutes));
+    db.batch_execute(&(pending.concat() + &ago(4, "paid", 600))).await.unwrap();
     db.batch_execute("insert into orders values (5, null, now()), (6, 'pending', 'infinity')").await.unwrap();
     let relay = "set application_name = 'duebox listen'; insert into duebox.state (name) values ('sweep.unpaid')";
     db.batch_execute(relay).await.unwrap();
