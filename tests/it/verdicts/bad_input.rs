@@ -139,7 +139,7 @@ async fn reserved_headers_are_stripped_and_no_copy_goes_past_the_delay() {
     for name in ["CC", "BCC", "cc", "x-delay", "X-Duebox-Key"] {
         assert_eq!(header(name), None, "{name}");
     }
-    let forged = delivery.headers.values().any(|value| value.contains("forged") || value.contains("99"));
+    let forged = delivery.headers.values().any(|value| value.contains("forged") || value.contains("Int(99)"));
     assert!(!forged, "the dead-letter headers are the broker's own: {:?}", delivery.headers);
 
     let (_, direct) = db.insert(&Row { headers: reserved, ..Row::new("now") }).await;
