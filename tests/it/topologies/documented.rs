@@ -50,6 +50,7 @@ async fn the_usual_pair_of_exchanges_is_used_as_the_application_declared_it() {
     let delivery = listener.next(SOON).await.expect("it arrives");
     assert_eq!(delivery.headers["x-duebox-key"], "order-1");
     assert_eq!((delivery.exchange.as_str(), delivery.routing_key.as_str()), ("order.dead.exchange", "order.dead"));
+    assert_eq!(delivery.headers["x-first-death-queue"], "order.delay.queue", "through their delay queue");
     drop(daemon);
 }
 
