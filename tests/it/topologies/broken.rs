@@ -8,6 +8,7 @@ use crate::support::oracle::Oracle;
 use crate::support::relay::START;
 use crate::support::rig::{Base, Own, Rig};
 use crate::support::wait::{secs, wait_until};
+use std::time::SystemTime;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_policy_that_deletes_unused_queues_is_told_as_the_delay_queue_vanishes() {
@@ -61,8 +62,11 @@ async fn a_queue_without_a_quorum_gets_no_more_than_the_windows_of_its_retries()
     let db = between.rig.db().await;
     members(&between.rig, "due", "suspend");
     db.insert_rows("now", 1_000).await;
-    // Twice: from then on the tier goes in smaller batches.
+    // Twice: from then on the tier goes in smaller batches, and six deadlines later in very small ones.
     wait_until(secs(30), async || counter(&daemon, "unknown", "now") >= 100.0).await;
+    let since: SystemTime = db.query_one("select now()", &[]).await.unwrap().get(0);
+    let later = "select now() > $1::timestamptz + interval '14 s'";
+    wait_until(secs(30), async || db.query_one(later, &[&since]).await.unwrap().get::<_, bool>(0)).await;
     assert_eq!(db.count("sent_at is not null or attempts > 0").await, 0, "nothing is confirmed, and no row is blamed");
     let published = counter(&daemon, "published", "now");
     members(&between.rig, "due", "resume");
@@ -70,6 +74,7 @@ async fn a_queue_without_a_quorum_gets_no_more_than_the_windows_of_its_retries()
     oracle.settled(&db).await;
     let duplicates = oracle.duplicates(&db).await;
     println!("{published} published without a quorum, {duplicates} copies");
+    assert!(published <= 3.0 * WINDOW as f64, "{published} were published, and each may be a copy");
     assert!(duplicates <= 3 * WINDOW, "{duplicates}");
     assert_eq!(db.count("attempts > 0 or parked_at is not null").await, 0);
     daemon.wait_ready(secs(30));
