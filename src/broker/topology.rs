@@ -63,6 +63,14 @@ struct Refusal {
     text: String,
 }
 
+impl Refusal {
+    /// What was asked for is not there. A classic queue of a node that is down is: the broker says so with the same code, and
+    /// takes no other of that name.
+    fn is_missing(&self) -> bool {
+        self.code == NOT_FOUND && !self.text.contains("is down or inaccessible")
+    }
+}
+
 struct Check<'a> {
     connection: &'a Connection,
     settings: &'a Settings,
@@ -148,7 +156,7 @@ impl Check<'_> {
             }
             Err(refusal) => refusal,
         };
-        if refusal.code != NOT_FOUND {
+        if !refusal.is_missing() {
             self.problem(tier, false, format!("target queue '{queue}': {} {}", refusal.code, refusal.text));
             return Ok(None);
         }
@@ -211,12 +219,12 @@ impl Check<'_> {
     /// An exchange that must be there, or is declared when its type is known.
     async fn exchange(&mut self, tier: &Tier, exchange: &str, kind: Option<&str>) -> Result<(), Error> {
         let Err(refusal) = self.exchange_there(exchange).await? else { return Ok(()) };
-        if refusal.code == NOT_FOUND && self.verifies() {
+        if refusal.is_missing() && self.verifies() {
             self.missing(tier, &format!("exchange '{exchange}'"));
             return Ok(());
         }
         let text = match kind {
-            Some(kind) if refusal.code == NOT_FOUND => {
+            Some(kind) if refusal.is_missing() => {
                 let what = format!("declare exchange '{exchange}'");
                 let kind = ExchangeKind::Custom(kind.to_owned());
                 let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -225,7 +233,7 @@ impl Check<'_> {
                     Err(Refusal { code, text }) => format!("exchange '{exchange}' cannot be declared: {code} {text}"),
                 }
             }
-            _ if refusal.code == NOT_FOUND => format!(
+            _ if refusal.is_missing() => format!(
                 "exchange '{exchange}' is missing; declare it, or give exchange_type so that duebox declares it"
             ),
             _ => format!("exchange '{exchange}': {} {}", refusal.code, refusal.text),
@@ -267,4 +275,18 @@ pub(super) fn table(arguments: &Arguments) -> FieldTable {
         }
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As RabbitMQ words them.
+    #[test]
+    fn a_queue_of_a_node_that_is_down_is_not_missing() {
+        let refusal = |text: &str| Refusal { code: NOT_FOUND, text: text.to_owned() };
+        assert!(refusal("NOT_FOUND - no queue 'due' in vhost '/'").is_missing());
+        let down = "NOT_FOUND - home node 'rabbit@b' of durable queue 'due' in vhost '/' is down or inaccessible";
+        assert!(!refusal(down).is_missing());
+    }
 }

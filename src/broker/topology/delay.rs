@@ -1,6 +1,6 @@
 //! The delay queue of a tier: declared where it is missing, compared where it is not.
 
-use super::{ACCESS_REFUSED, Check, NOT_FOUND, PRECONDITION_FAILED, Refusal};
+use super::{ACCESS_REFUSED, Check, PRECONDITION_FAILED, Refusal};
 use crate::broker::error::Error;
 use crate::tier::{DelayQueue, Kind, Tier};
 
@@ -19,7 +19,7 @@ impl Check<'_> {
     /// The delay queue alone, declared if it is missing and compared if it is not.
     pub(super) async fn delay_queue(&mut self, tier: &Tier, queue: &DelayQueue) -> Result<Option<u32>, Error> {
         if self.known.contains(&queue.name)
-            && let Err(Refusal { code: NOT_FOUND, .. }) = self.passive(&queue.name).await?
+            && self.passive(&queue.name).await?.is_err_and(|refusal| refusal.is_missing())
         {
             let name = &queue.name;
             tracing::error!(
@@ -30,7 +30,7 @@ impl Check<'_> {
             );
         }
         let passive = if self.verifies() { Some(self.passive(&queue.name).await?) } else { None };
-        if let Some(Err(Refusal { code: NOT_FOUND, .. })) = passive {
+        if matches!(&passive, Some(Err(refusal)) if refusal.is_missing()) {
             self.missing(tier, &format!("delay queue '{}'", queue.name));
             return Ok(None);
         }

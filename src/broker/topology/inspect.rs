@@ -1,7 +1,7 @@
 //! A look at the topology that changes nothing, for `duebox check --connect`.
 
 use super::walk::walk;
-use super::{Check, NOT_FOUND, Refusal, Report};
+use super::{Check, Refusal, Report};
 use crate::broker::error::Error;
 use crate::broker::link::{Endpoint, Settings};
 use crate::broker::management::Management;
@@ -118,12 +118,12 @@ impl Look<'_> {
 
     fn missing(&mut self, tier: &Tier, what: &str, queue: &str, refusal: &Refusal) {
         let Refusal { code, text } = refusal;
-        if *code == NOT_FOUND && self.check.verifies() {
+        if refusal.is_missing() && self.check.verifies() {
             self.found.problems.push(format!(
                 "tier {}: {what} '{queue}' is missing; declare it, or let `run` do it with rabbitmq.topology = \"declare\"",
                 tier.name
             ));
-        } else if *code == NOT_FOUND {
+        } else if refusal.is_missing() {
             self.found.notes.push(format!("tier {}: {what} '{queue}' is not there yet; `run` declares it", tier.name));
         } else {
             self.found.problems.push(format!("tier {}: {what} '{queue}': {code} {text}", tier.name));

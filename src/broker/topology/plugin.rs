@@ -1,6 +1,6 @@
 //! The exchange of the delayed-message plugin, and the queue behind it.
 
-use super::{Check, NOT_FOUND, Refusal};
+use super::{Check, Refusal};
 use crate::broker::error::{Error, reply};
 use crate::tier::{Target, Tier};
 use lapin::ExchangeKind;
@@ -20,7 +20,7 @@ impl Check<'_> {
             Target::Exchange { exchange_type, .. } => exchange_type.as_deref(),
         };
         let found = self.exchange_there(exchange).await?;
-        if matches!(found, Err(Refusal { code: NOT_FOUND, .. }))
+        if found.is_err_and(|refusal| refusal.is_missing())
             && !self.verifies()
             && let Some(behind) = behind
         {
