@@ -128,7 +128,12 @@ fn verdict(attempt: &Attempt<'_>, troubles: &BTreeMap<Hop, String>) -> Verdict {
             "{text}: nothing is bound to {}; bind a queue, or correct the key",
             attempt.hop
         )),
-        Outcome::Returned(text) => Verdict::HopTrouble(format!("{text}: {} is not there", attempt.hop)),
+        Outcome::Returned(text) if attempt.hop.exchange.is_empty() => {
+            Verdict::HopTrouble(format!("{text}: {} is not there", attempt.hop))
+        }
+        Outcome::Returned(text) => {
+            Verdict::HopTrouble(format!("{text}: nothing is bound to {}; bind a queue with that key", attempt.hop))
+        }
         Outcome::Nacked => match troubles.get(attempt.hop) {
             Some(reason) => Verdict::HopTrouble(reason.clone()),
             None => Verdict::Refused(format!("{} refused it (full, or failing)", attempt.hop)),

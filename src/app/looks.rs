@@ -6,6 +6,7 @@ use super::tasks::TaskEnd;
 use crate::admin::health::Part;
 use crate::admin::metrics::Backlog;
 use crate::admin::pauses::Paused;
+use crate::config::Topology;
 use crate::outbox::connect::Settings;
 use crate::outbox::error::Error;
 use crate::outbox::pauses::{self, Pause, What};
@@ -167,8 +168,12 @@ fn note_database(parts: &Parts, failed: Option<&Error>, was_away: bool) -> bool 
     }
 }
 
-/// Remembers which delay queues were declared.
+/// Remembers which delay queues were declared. Those of the user's are nobody's to delete.
 pub(super) async fn record_queues(parts: &Parts) -> TaskEnd {
+    if parts.config.rabbitmq.topology != Topology::Declare {
+        parts.stop.wait().await;
+        return Ok(());
+    }
     let mut declared = parts.broker.shared.declared.subscribe();
     loop {
         let names: Vec<String> = declared.borrow_and_update().iter().cloned().collect();

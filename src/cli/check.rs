@@ -8,6 +8,7 @@ use crate::broker::topology::{self, Inspection};
 use crate::config::{self, Config, Wake};
 use crate::outbox::connect::Db;
 use crate::outbox::doorbell::Doorbell;
+use crate::outbox::error::Error;
 use crate::outbox::inspect;
 use std::path::Path;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ async fn check_postgres(config: &Config) -> anyhow::Result<Side> {
                 notes.extend(of_rule.notes.into_iter().map(named));
                 notes.extend(of_rule.unseen.map(|what| format!("{whose}: {what} are looked at when that is mended")));
             }
+            Err(error @ Error::Table { .. }) => problems.push(error.to_string()),
             Err(error) => return Ok(Side::away("postgres", &error.to_string())),
         }
     }

@@ -7,6 +7,7 @@ use crate::admin::status::{Daemon, Problem};
 use crate::config::Config;
 use crate::outbox::count::{self, Overview};
 use crate::outbox::inspect;
+use crate::outbox::migrate::quote_ident;
 use crate::outbox::pauses::{self, Pause};
 use crate::tier::Kind;
 use crate::words::{age, shown};
@@ -192,10 +193,11 @@ impl Status<'_> {
             text.push_str(&format!("relay {}\nin flight {}\n", daemon.wakefulness(), daemon.in_flight));
         }
         text.extend(rest.iter().map(|wrong| format!("also: {}\n", wrong.text)));
+        let schema = quote_ident(&self.config.postgres.schema);
         for queue in self.old_queues() {
             text.push_str(&format!(
                 "old delay queue '{queue}', unless another relay.toml on this schema has it: it only drains; when it is empty: rabbitmqctl delete_queue '{queue}', then \
-                 delete from duebox.state where name = 'queue.{queue}'\n"
+                 delete from {schema}.state where name = 'queue.{queue}'\n"
             ));
         }
         text

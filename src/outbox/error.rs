@@ -159,7 +159,10 @@ pub fn describe(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         // The detail of a broken constraint (class 23) quotes the row: somebody's order, or a payload.
         let detail = db.detail().filter(|_| !db.code().code().starts_with("23"));
-        let extra = [detail, db.hint()].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
+        // Of code of the user's, where in it: the innermost of its functions, and none of the statements above it.
+        let place = db.where_().and_then(|place| place.lines().find(|line| line.starts_with("PL/")));
+        let extra =
+            [detail, db.hint(), place].into_iter().flatten().fold(String::new(), |text, part| text + "; " + part);
         return format!("{} ({}){extra}", db.message(), db.code().code());
     }
     let mut text = error.to_string();

@@ -75,13 +75,18 @@ pub async fn inspect(db: &Db, name: &str, rule: &Rule) -> Result<Findings, Error
 /// # Errors
 /// Postgres cannot be asked; this may heal by waiting.
 pub async fn prepare(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {
-    make(db, name, rule).await.map_err(|error| {
+    make(db, name, rule).await.map_err(in_time(name, rule))
+}
+
+/// A look at a table that had no answer in time, with the table.
+pub(super) fn in_time(name: &str, rule: &Rule) -> impl FnOnce(Error) -> Error {
+    move |error| {
         if !error.is_out_of_time() {
             return error;
         }
         let Error::Statement { cause, .. } = error else { return error };
         Error::Table { rule: name.to_owned(), table: rule.table.clone(), cause }
-    })
+    }
 }
 
 async fn make(db: &Db, name: &str, rule: &Rule) -> Result<(Option<Orders>, Findings), Error> {

@@ -43,6 +43,10 @@ pub(super) async fn unseen(probe: Probe<'_>, name: &str, rule: &Rule, names: &Na
     if orders > FEW || statuses.is_empty() {
         return Ok(Vec::new());
     }
+    // It has closed orders, so that there simply is no open one at the moment.
+    if rule.action.to().is_some_and(|to| statuses.iter().any(|status| status == to)) {
+        return Ok(Vec::new());
+    }
     let ours = |status: &&String| rule.from.contains(*status) || rule.action.to() == Some(status.as_str());
     let others: Vec<&str> = statuses.iter().filter(|status| !ours(status)).map(String::as_str).collect();
     let missing = rule.from.iter().filter(|from| !statuses.contains(from));
@@ -51,7 +55,9 @@ pub(super) async fn unseen(probe: Probe<'_>, name: &str, rule: &Rule, names: &Na
 
 /// A status that no order has at the moment is nothing unusual; one that is like another that orders have may be mistyped.
 fn note(rule: &str, table: &str, from: &str, others: &[&str]) -> Option<String> {
-    let near = nearest(from, others.iter().copied())?;
+    // "unpaid" is no mistyped "paid", which is what became of its orders.
+    let other_word = |near: &&str| from.ends_with(near) || near.ends_with(from);
+    let near = nearest(from, others.iter().copied()).filter(|near| !other_word(near))?;
     let mut has: Vec<String> = others.iter().take(NAMED).map(|status| shown(status)).collect();
     if others.len() > NAMED {
         has.push("...".to_owned());
@@ -66,6 +72,7 @@ mod tests {
 
     #[test]
     fn a_status_that_no_order_has_is_told_with_those_that_there_are() {
+        assert_eq!(note("r", "orders", "unpaid", &["paid"]), None, "all are paid");
         let said = note("r", "orders", "unpayed", &["paid", "unpaid"]);
         let expected =
             "rule r: no order of orders has status 'unpayed' (others have: paid, unpaid); did you mean 'unpaid'?";

@@ -2,7 +2,7 @@
 //! is let go at once.
 
 use super::closing::Kept;
-use super::orders::prepare;
+use super::orders::{in_time, prepare};
 use super::probe::Probe;
 use super::statements::{lock_free, look};
 use super::table;
@@ -46,6 +46,14 @@ pub struct Order {
 /// # Errors
 /// Postgres cannot be asked.
 pub async fn trace(db: &Db, name: &str, rule: &Rule, id: &str) -> Result<Seen, Error> {
+    match look_at(db, name, rule, id).await.map_err(in_time(name, rule)) {
+        // The other rules, and the messages, are not locked with it.
+        Err(error @ Error::Table { .. }) => Ok(Seen::Misfit(error.to_string())),
+        seen => seen,
+    }
+}
+
+async fn look_at(db: &Db, name: &str, rule: &Rule, id: &str) -> Result<Seen, Error> {
     let (probe, mut problems) = (Probe { db }, Vec::new());
     let names = table::look_up(probe, rule, &mut problems, &mut Vec::new()).await?;
     let Some(names) = names else { return Ok(Seen::Misfit(problems.join("; "))) };

@@ -110,6 +110,8 @@ async fn a_user_who_may_only_write_relays_through_what_is_there() {
         db.insert(&Row::new("t")).await;
         wait_until(SOON, async || db.count("sent_at is not null").await == 1).await;
         wait_until(SOON, async || inspector.depth("due").await == Some(1)).await;
+        let told = daemon.log().matches("the arguments of delay queue 'mine' were not compared").count();
+        assert_eq!(told, usize::from(topology == "verify"), "{}", daemon.log());
         let problems = daemon.log().lines().filter(|line| line.contains("ERROR")).count();
         assert_eq!(problems, 0, "{}", daemon.log());
     }

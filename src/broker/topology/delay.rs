@@ -36,7 +36,20 @@ impl Check<'_> {
         }
         let consumers = match self.declare(&queue.name, &queue.arguments).await? {
             // There, and who may not declare cannot compare its arguments.
-            Err(Refusal { code: ACCESS_REFUSED, .. }) if let Some(Ok(found)) = passive => Some(found.consumer_count()),
+            Err(Refusal { code: ACCESS_REFUSED, .. }) if let Some(Ok(found)) = passive => {
+                let name = &queue.name;
+                let text = format!(
+                    "the arguments of delay queue '{name}' were not compared, as this user may not configure it: that it \
+                     delays by {} is taken on trust; with rabbitmq.management_url `check --connect` tells more",
+                    humantime::format_duration(tier.delay())
+                );
+                if !self.known.contains(name) {
+                    tracing::warn!(tier = tier.name, "{text}");
+                }
+                self.report.uncompared.insert(name.clone(), text);
+                self.report.declared.insert(name.clone());
+                Some(found.consumer_count())
+            }
             Ok(found) => {
                 self.report.declared.insert(queue.name.clone());
                 Some(found.consumer_count())

@@ -37,6 +37,7 @@ pub async fn inspect(
         look.delay(tier).await?;
     }
     let Look { check, mut found } = look;
+    found.notes.extend(check.report.uncompared.values().cloned());
     for tier in tiers {
         let Some(management) = management else { break };
         // What it cannot tell is no fault of the topology.

@@ -20,6 +20,8 @@ pub(in crate::broker) struct Report {
     pub(in crate::broker) problems: Vec<Problem>,
     /// Delay queues of ours that are there now.
     pub(in crate::broker) declared: BTreeSet<String>,
+    /// Delay queues whose arguments nobody could compare, with the reason.
+    pub(super) uncompared: BTreeMap<String, String>,
     /// Target queues that are there now.
     pub(in crate::broker) targets: BTreeSet<String>,
     /// Consumers by tier: on the target queue, and on the delay queue.

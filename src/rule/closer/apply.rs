@@ -115,7 +115,7 @@ impl<R: Receipt> Closer<R> {
             return Ok(Closing::Kept(Kept::Locked));
         }
         // Under statements of a while ago the column may have had another type.
-        if close::is_bad_id(&error) && self.prepared.doubt_old(rule) {
+        if close::is_bad_id(&error) && self.prepared.doubt_old(rule, &orders) {
             return Ok(Closing::Kept(Kept::Unready));
         }
         if close::is_bad_id(&error) {

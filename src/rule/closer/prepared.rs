@@ -106,10 +106,13 @@ impl Prepared {
         orders
     }
 
-    /// Has them made again if they are not new. Whoever is told so waits for those; new ones say what is so.
-    pub(super) fn doubt_old(&self, name: &str) -> bool {
+    /// Has them made again if those that were used are not new. Whoever is told so waits for others; new ones say what is so.
+    pub(super) fn doubt_old(&self, name: &str, used: &Arc<Orders>) -> bool {
         let Some(of_rule) = self.rules.get(name) else { return false };
-        let is_old = of_rule.get().is_some_and(|made| made.at.elapsed() > MISFIT);
+        let is_new = |made: &Made| {
+            made.at.elapsed() <= MISFIT && made.orders.as_ref().is_ok_and(|orders| Arc::ptr_eq(orders, used))
+        };
+        let is_old = of_rule.get().is_none_or(|made| !is_new(&made));
         if is_old {
             of_rule.doubt();
         }

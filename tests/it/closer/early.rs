@@ -15,7 +15,7 @@ async fn a_message_that_is_a_little_early_waits_unacked_and_its_order_is_closed_
     wait_until(secs(10), async || daemon.metric(WAITING) == Some(1.0)).await;
     // Nobody is held up by it.
     shop.deliver("2").await;
-    wait_until(secs(20), async || shop.status(2).await == "closed").await;
+    wait_until(secs(20), async || shop.status(2).await == "closed" && shop.unacked() <= 1).await;
     assert_eq!((shop.status(1).await, shop.unacked()), ("pending".into(), 1));
     wait_until(secs(20), async || shop.status(1).await == "closed").await;
     shop.wait_acked().await;

@@ -20,7 +20,8 @@ async fn the_closer_parks_such_an_order_after_its_attempts_and_closes_the_others
     wait_until(secs(30), async || shop.closed().await == 17).await;
     wait_until(secs(30), async || shop.db.count("parked_at is not null").await == 3).await;
     shop.wait_acked().await;
-    let parked = "parked_at is not null and last_error like '%the stock server%(attempt 2, the last)'";
+    let parked =
+        "parked_at is not null and last_error like '%the stock server%PL/pgSQL function raise()%(attempt 2, the last)'";
     assert_eq!(shop.db.count(parked).await, 3);
     daemon.wait_log("order 1 could not be closed (attempt 1 of 2)", secs(5));
     shop.events_fit().await;

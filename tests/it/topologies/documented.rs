@@ -51,6 +51,8 @@ async fn the_usual_pair_of_exchanges_is_used_as_the_application_declared_it() {
     assert_eq!(delivery.headers["x-duebox-key"], "order-1");
     assert_eq!((delivery.exchange.as_str(), delivery.routing_key.as_str()), ("order.dead.exchange", "order.dead"));
     assert_eq!(delivery.headers["x-first-death-queue"], "order.delay.queue", "through their delay queue");
+    let told = "select count(*) from duebox.state where name like 'queue.%'";
+    assert_eq!(rig.db().await.query_one(told, &[]).await.unwrap().get::<_, i64>(0), 0, "theirs are nobody's to delete");
     drop(daemon);
 }
 

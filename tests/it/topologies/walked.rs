@@ -98,7 +98,7 @@ async fn a_probe_goes_through_queues_of_its_own_and_leaves_none_behind() {
     let tiers = "[tier.a]\ndelay = \"30m\"\ntarget = { queue = \"due\" }\n[tier.b]\ndelay = \"1h\"\ntarget = { queue = \"due\" }\n\
                  [tier.c]\ndelay = \"1h\"\nqueue_type = \"classic\"\nqueue = \"mine\"\ntarget = { queue = \"due\" }\n";
     let (code, said) = check(&rig, &rig.migrated(), tiers, "", &["--probe"]);
-    assert_eq!(code, 0);
+    assert_eq!(code, 0, "{said}");
     for text in ["quorum, at-least-once (tier a, b): arrived after 1", "classic (tier c): arrived after 1"] {
         assert!(said.contains(text), "{text} in\n{said}");
     }
