@@ -211,7 +211,7 @@ async fn a_table_that_a_migration_has_locked_holds_up_its_own_rule_alone_and_is_
     }
     shop.orders(1..=10, "pending", LONG_AGO).await;
     shop.deliver_all(1..=10).await;
-    wait_until(secs(20), async || shop.closed().await == 10).await;
+    wait_until(secs(60), async || shop.closed().await == 10).await;
     let said = || daemon.get("/readyz").map(|(_, text)| text).unwrap_or_default();
     wait_until(secs(20), async || said().contains(LOCKED)).await;
     migration.batch_execute("commit").await.unwrap();
