@@ -178,7 +178,7 @@ pub(super) async fn is_its_end(db: &Db, error: &Error) -> bool {
 }
 
 /// Whether it is certain enough to park a message for it: the server says that it ended the session, while code of the user's
-/// ran. Locking an order runs none.
+/// ran. Locking an order runs none, but for what policies of row-level security call.
 pub(super) fn is_its_doing(error: &Error) -> bool {
     let ended = |cause: &tokio_postgres::Error| cause.code() == Some(&SqlState::ADMIN_SHUTDOWN);
     matches!(error, Error::Statement { what, cause } if *what != LOCK_ONE && ended(cause))

@@ -218,12 +218,13 @@ impl Orders {
         db: &Db,
         (after, limit): (Option<&Place>, usize),
     ) -> Result<Vec<Found>, Error> {
-        match self.find(db, (after, limit)).await {
-            Err(error) if !error.is_gone() || close::is_its_end(db, &error).await => {
+        let (found, unguarded) = (self.find(db, (after, limit)).await, &self.statements.find_unguarded);
+        match (found, unguarded) {
+            (Err(error), Some(unguarded)) if !error.is_gone() || close::is_its_end(db, &error).await => {
                 tracing::debug!(rule = self.rule, %error, "orders are found without the guard: {error}");
-                self.find_by(&self.statements.find_unguarded, db, after, limit).await
+                self.find_by(unguarded, db, after, limit).await
             }
-            found => found,
+            (found, _) => found,
         }
     }
 

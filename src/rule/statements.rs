@@ -22,8 +22,9 @@ pub(super) struct Statements {
     /// Overdue orders after a given one, oldest first, without locking any, each with whether the guard lets it be
     /// closed: $1 its due (null: from the start), $2 its id text, $3 how many bigint.
     pub(super) find: String,
-    /// The same without asking the guard, which may raise for one of them and keep all others from being found.
-    pub(super) find_unguarded: String,
+    /// The same without asking the guard, which may raise for one of them and keep all others from being found; none where
+    /// there is no guard.
+    pub(super) find_unguarded: Option<String>,
     /// How many overdue orders `not_before` leaves alone; none where the rule has no such moment.
     pub(super) older: Option<String>,
     /// Locks those of the orders $1 ids text[] that are free.
@@ -78,7 +79,7 @@ impl Statements {
         };
         Self {
             find: find(&terms, names, &overdue, filter, column),
-            find_unguarded: find(&terms, names, &overdue, "true", "true"),
+            find_unguarded: rule.guard.as_ref().map(|_| find(&terms, names, &overdue, "true", "true")),
             older: rule.not_before.map(|_| older(&terms, &overdue, filter)),
             lock_free: lock_free(&terms, names),
             lock: lock(&terms, names, ""),

@@ -16,7 +16,8 @@ use tokio_postgres::{Client, Row};
 const CALL: &str = "close orders";
 const FINISH: &str = "write events";
 
-/// What is deferred runs here, under the bound that a statement has and a commit has not.
+/// What is deferred runs here, under the bound that a statement has and a commit has not. What a trigger of these defers once
+/// more is left to the commit.
 const DEFERRED: &str = "set constraints all immediate; set local statement_timeout = ";
 
 /// The row is locked, so nobody else can have changed it. Alone, the order is named; its close is rolled back.

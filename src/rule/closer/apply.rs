@@ -114,11 +114,11 @@ impl<R: Receipt> Closer<R> {
         if error.is_conflict() {
             return Ok(Closing::Kept(Kept::Locked));
         }
-        // Under statements of a while ago the column may have had another type.
-        if close::is_bad_id(&error) && self.prepared.doubt_old(rule, &orders) {
-            return Ok(Closing::Kept(Kept::Unready));
-        }
         if close::is_bad_id(&error) {
+            // Under statements of a while ago the column may have had another type.
+            if self.prepared.doubt_old(rule, &orders) {
+                return Ok(Closing::Kept(Kept::Unready));
+            }
             return Err(Trouble::BadId(format!("'{}' is no id of {}: {error}", shown_short(id), config.table)));
         }
         // The table may have changed.
